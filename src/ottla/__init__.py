@@ -1,0 +1,3 @@
+"""Ottla: an event-streaming platform that speaks Kafka's wire protocol."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""What every layer shares: identifiers, errors, clocks and options. Imports nothing of ours."""
