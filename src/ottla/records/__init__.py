@@ -1,0 +1,1 @@
+"""Record batches: their header, their records, their compression. Pure functions over bytes; no files, no sockets."""
