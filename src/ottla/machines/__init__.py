@@ -1,0 +1,1 @@
+"""Pure state machines: decisions without IO, clocks or randomness of their own."""

@@ -1,0 +1,1 @@
+"""What the cluster looks like, and where replicas should go."""

@@ -1,0 +1,228 @@
+"""Incremental fetch sessions (KIP-227): a client names its partitions once, then only what changed.
+
+The machine remembers, per session, what is asked of each partition and what the client was last told. It never reads a
+log; the fetch handler asks it which partitions to read and which of the results are worth sending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.types import Uuid
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+NO_SESSION_ID = 0
+_MAX_EPOCH = 2**31 - 1
+
+TopicKey = str | Uuid
+"""How a request names a topic: by name, or by id from Fetch v13 on."""
+PartitionKey = tuple[TopicKey, int]
+
+
+class Asked(Protocol):
+    """What a request says of one partition."""
+
+    @property
+    def partition(self) -> int: ...
+
+
+class Answer(Protocol):
+    """What a reply says of one partition."""
+
+    @property
+    def error_code(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+
+
+A = TypeVar("A", bound=Asked)
+R = TypeVar("R", bound=Answer)
+
+
+class _Entry(Generic[A]):
+    """One partition of a session."""
+
+    __slots__ = ("asked", "high_watermark", "log_start_offset")
+
+    def __init__(self, asked: A) -> None:
+        self.asked = asked
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def told(self, answer: Answer) -> bool:
+        """Notes what the client is about to learn; says whether it is news besides records."""
+        if answer.error_code != 0:
+            # After an error the next good reply has to be sent, whatever the offsets say.
+            self.high_watermark = -1
+            return True
+        news = answer.high_watermark != self.high_watermark or answer.log_start_offset != self.log_start_offset
+        self.high_watermark = answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+        return news
+
+
+class Session(Generic[A]):
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, from_follower: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.from_follower = from_follower
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.expected_epoch = next_epoch(INITIAL_EPOCH)
+        self.entries: dict[PartitionKey, _Entry[A]] = {}
+
+    def update(self, asked: Iterable[tuple[PartitionKey, A]], forgotten: Iterable[PartitionKey]) -> None:
+        for key, wanted in asked:
+            entry = self.entries.get(key)
+            if entry is None:
+                self.entries[key] = _Entry(wanted)
+            else:
+                entry.asked = wanted
+        for key in forgotten:
+            self.entries.pop(key, None)
+
+
+def next_epoch(epoch: int) -> int:
+    """Epochs run from 1; 0 and -1 keep their special meanings, so the highest is followed by 1."""
+    return 1 if epoch >= _MAX_EPOCH else epoch + 1
+
+
+class FetchContext(Generic[A]):
+    """One fetch request as the handler reads it: which partitions, in which order, and what to send of the results."""
+
+    def __init__(
+        self, session: Session[A] | None, asked: Sequence[tuple[PartitionKey, A]], *, incremental: bool
+    ) -> None:
+        self._session = session
+        self._asked = asked
+        self._incremental = incremental
+
+    @property
+    def session_id(self) -> int:
+        return self._session.session_id if self._session is not None else NO_SESSION_ID
+
+    def partitions(self) -> Iterator[tuple[PartitionKey, A]]:
+        if self._session is None:
+            yield from self._asked
+        else:
+            for key, entry in self._session.entries.items():
+                yield key, entry.asked
+
+    def select(
+        self, results: Sequence[tuple[PartitionKey, R]], has_data: Sequence[bool]
+    ) -> list[tuple[PartitionKey, R]]:
+        """The results to send. `has_data` marks those that carry records or anything else that must be sent."""
+        session = self._session
+        if session is None:
+            return list(results)
+        selected = []
+        for (key, result), carries in zip(results, has_data, strict=True):
+            entry = session.entries.get(key)
+            if entry is None:
+                continue
+            news = entry.told(result)
+            if carries or news or not self._incremental:
+                selected.append((key, result))
+            if carries and self._incremental:
+                # A partition that was served goes to the end, so that a small size limit starves nobody.
+                session.entries[key] = session.entries.pop(key)
+        return selected
+
+
+class FetchRequestHead(NamedTuple):
+    """What of a fetch request decides about its session."""
+
+    session_id: int
+    session_epoch: int
+    uses_topic_ids: bool
+    from_follower: bool
+
+
+class FetchSessions(Generic[A]):
+    """All sessions of a broker, at most `max_sessions` of them."""
+
+    def __init__(self, max_sessions: int, *, eviction_ms: int = 120_000) -> None:
+        self._max_sessions = max_sessions
+        self._eviction_ms = eviction_ms
+        self._sessions: dict[int, Session[A]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(
+        self,
+        head: FetchRequestHead,
+        asked: Sequence[tuple[PartitionKey, A]],
+        forgotten: Sequence[PartitionKey],
+        *,
+        now_ms: int,
+        new_session_id: int,
+    ) -> FetchContext[A]:
+        """Finds or makes the session; `new_session_id` is the caller's random positive number.
+
+        Raises a KafkaError that belongs at the top of the reply if the session is not what the client thinks.
+        """
+        if head.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if head.session_id != NO_SESSION_ID:
+                self._sessions.pop(head.session_id, None)
+            if head.session_epoch == FINAL_EPOCH or not asked:
+                return FetchContext(None, asked, incremental=False)
+            session = self._open(head, len(asked), now_ms, new_session_id)
+            if session is not None:
+                session.update(asked, ())
+            return FetchContext(session, asked, incremental=False)
+        return self._resume(head, asked, forgotten, now_ms)
+
+    def _resume(
+        self,
+        head: FetchRequestHead,
+        asked: Sequence[tuple[PartitionKey, A]],
+        forgotten: Sequence[PartitionKey],
+        now_ms: int,
+    ) -> FetchContext[A]:
+        session = self._sessions.get(head.session_id)
+        if session is None:
+            raise KafkaError(code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.expected_epoch != head.session_epoch:
+            raise KafkaError(code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != head.uses_topic_ids:
+            raise KafkaError(code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.update(asked, forgotten)
+        if not session.entries:
+            del self._sessions[head.session_id]
+            return FetchContext(None, (), incremental=False)
+        session.last_used_ms = now_ms
+        session.expected_epoch = next_epoch(session.expected_epoch)
+        return FetchContext(session, asked, incremental=True)
+
+    def _open(self, head: FetchRequestHead, partitions: int, now_ms: int, new_session_id: int) -> Session[A] | None:
+        if len(self._sessions) >= self._max_sessions and not self._evict_for(head, partitions, now_ms):
+            return None
+        session_id = new_session_id
+        while session_id in self._sessions:
+            session_id = session_id % _MAX_EPOCH + 1
+        session: Session[A] = Session(
+            session_id, uses_topic_ids=head.uses_topic_ids, from_follower=head.from_follower, now_ms=now_ms
+        )
+        self._sessions[session_id] = session
+        return session
+
+    def _evict_for(self, head: FetchRequestHead, partitions: int, now_ms: int) -> bool:
+        """Makes room by dropping an idle session, or an old one that is worth less than the newcomer."""
+        if not self._sessions:
+            return False
+        idle = min(self._sessions.values(), key=lambda s: (s.last_used_ms, s.session_id))
+        if now_ms - idle.last_used_ms > self._eviction_ms:
+            del self._sessions[idle.session_id]
+            return True
+        cheapest = min(self._sessions.values(), key=lambda s: (s.from_follower, len(s.entries), s.last_used_ms))
+        old_enough = now_ms - cheapest.created_ms > self._eviction_ms
+        if old_enough and (head.from_follower, partitions) > (cheapest.from_follower, len(cheapest.entries)):
+            del self._sessions[cheapest.session_id]
+            return True
+        return False

@@ -1,0 +1,110 @@
+"""The metadata store as the controller sees it: a tree of versioned nodes, ephemeral ones, watches, atomic commits.
+
+This is the part of ZooKeeper that Kafka uses and nothing more, so one controller runs on a ZooKeeper ensemble or on the
+embedded store. The module owns the interface only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from ottla.base.errors import OttlaError
+
+ANY_VERSION = -1
+
+
+class Node(NamedTuple):
+    data: bytes
+    version: int
+    """How often the data has been set since the node was created."""
+    created_id: int
+    """A number that grows with every commit: the commit that created the node (ZooKeeper's czxid)."""
+
+
+class Create(NamedTuple):
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+
+
+class CreateSequential(NamedTuple):
+    """Creates `prefix` followed by a ten-digit number that grows with every such child of the same parent."""
+
+    prefix: str
+    data: bytes = b""
+
+
+class Set(NamedTuple):
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+class Delete(NamedTuple):
+    path: str
+    version: int = ANY_VERSION
+
+
+class Check(NamedTuple):
+    """Makes the commit fail unless the node is at this version; changes nothing."""
+
+    path: str
+    version: int
+
+
+Operation = Create | CreateSequential | Set | Delete | Check
+
+
+class StoreError(OttlaError):
+    """A commit that was refused; nothing of it was done."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+
+
+class NodeExistsError(StoreError):
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "the node exists already")
+
+
+class NoNodeError(StoreError):
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "there is no such node")
+
+
+class NotEmptyError(StoreError):
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "the node has children")
+
+
+class BadVersionError(StoreError):
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "the node has been changed meanwhile")
+
+
+Watcher = Callable[[str], None]
+"""Called on the event loop with the path of a node that was created, changed or deleted."""
+
+
+class MetadataStore(Protocol):
+    async def get(self, path: str) -> Node | None: ...
+
+    async def children(self, path: str) -> list[str]:
+        """Names of the node's children, sorted; empty if there is no such node."""
+
+    async def tree(self, path: str) -> dict[str, Node]:
+        """Every node at or below `path`: one read for what a new controller loads."""
+
+    async def commit(self, operations: Sequence[Operation]) -> list[str]:
+        """Does all of it or nothing, durably; returns the path each operation touched.
+
+        Parents of a created node must exist. Raises a StoreError that names the node which stood in the way.
+        """
+
+    def watch(self, path: str, watcher: Watcher) -> Callable[[], None]:
+        """Tells `watcher` of every change at or below `path`; the result ends the watch."""
+
+    async def close(self) -> None:
+        """Ends the session: its ephemeral nodes disappear."""
