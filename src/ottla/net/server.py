@@ -1,0 +1,224 @@
+"""Listens, accepts within limits, and stops. What happens on an accepted connection is server_connection's.
+
+The server owns its non-blocking sockets and only asks the loop when they are ready: no streams, no transports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+from typing import NamedTuple
+
+from ottla.base.errors import StartError
+from ottla.net.channel import PlainChannel
+from ottla.net.limits import OS_DEFAULT, ConnectionLimits
+from ottla.net.server_connection import ClientConnection, ConnectionContext, ServerStats
+from ottla.net.service import Service
+
+_log = logging.getLogger(__name__)
+
+ACCEPTS_PER_TURN = 64
+ACCEPT_PAUSE_S = 0.5
+IDLE_SWEEPS = 8
+"""A connection is idle once this many sweeps have found nothing moved, so it is closed at most an eighth late."""
+
+_OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class _Listener(NamedTuple):
+    name: str
+    socket: socket.socket
+
+
+class Server:
+    def __init__(
+        self, service: Service, *, limits: ConnectionLimits, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        self._loop = loop if loop is not None else asyncio.get_running_loop()
+        self._service = service
+        self._limits = limits
+        self._context = ConnectionContext(self._loop, service, limits, self._forget)
+        self._listeners: list[_Listener] = []
+        self._connections: dict[int, ClientConnection] = {}
+        self._connections_by_host: Counter[str] = Counter()
+        self._last_connection_id = 0
+        self._is_short_of_resources = False
+        self._all_closed: asyncio.Future[None] | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def stats(self) -> ServerStats:
+        return self._context.stats
+
+    def listen(self, listener: str, host: str, port: int, *, backlog: int = 512) -> int:
+        """Starts to accept connections; returns the port, which is a free one if `port` is 0.
+
+        An empty host means every address of this machine.
+        """
+        bound = _bind(host, port, self._limits)
+        bound.listen(backlog)
+        entry = _Listener(listener, bound)
+        self._listeners.append(entry)
+        self._loop.add_reader(bound.fileno(), self._accept, entry)
+        if self._sweep_timer is None and self._limits.max_idle_ms > 0:
+            self._schedule_sweep()
+        actual_port: int = bound.getsockname()[1]
+        return actual_port
+
+    def connections(self) -> list[ClientConnection]:
+        return list(self._connections.values())
+
+    # Accepting
+
+    def _accept(self, listener: _Listener) -> None:
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                accepted, address = listener.socket.accept()
+            except BlockingIOError:
+                return
+            except OSError as e:
+                if e.errno in _OUT_OF_RESOURCES:
+                    self._pause_accepting(listener, e)
+                    return
+                continue  # That one client gave up before we came to it.
+            self._is_short_of_resources = False
+            self._admit(listener.name, accepted, address)
+
+    def _pause_accepting(self, listener: _Listener, error: OSError) -> None:
+        """The listening socket stays readable, so without a pause the loop would spin on it."""
+        if not self._is_short_of_resources:
+            self._is_short_of_resources = True
+            _log.error(
+                "cannot accept connections: %s; trying again every %s s (is the limit of open files too low?)",
+                error.strerror,
+                ACCEPT_PAUSE_S,
+            )
+        self._loop.remove_reader(listener.socket.fileno())
+        self._loop.call_later(ACCEPT_PAUSE_S, self._resume_accepting, listener)
+
+    def _resume_accepting(self, listener: _Listener) -> None:
+        if listener in self._listeners:
+            self._loop.add_reader(listener.socket.fileno(), self._accept, listener)
+
+    def _admit(self, listener: str, accepted: socket.socket, address: tuple[str, int]) -> None:
+        peer_host = address[0].removeprefix("::ffff:")
+        refusal = self._refusal(peer_host)
+        if refusal is not None:
+            self.stats.refused_total += 1
+            self._context.complain("refused a connection from %s on %s: %s", peer_host, listener, refusal)
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._last_connection_id += 1
+        connection = ClientConnection(
+            self._context,
+            PlainChannel(accepted),
+            connection_id=self._last_connection_id,
+            listener=listener,
+            peer_host=peer_host,
+            peer_port=address[1],
+        )
+        self._connections[connection.id] = connection
+        self._connections_by_host[peer_host] += 1
+        self.stats.accepted_total += 1
+        self.stats.open_connections += 1
+        try:
+            self._service.opened(connection)
+        except Exception:
+            _log.exception("closing %r, because the service failed on its arrival", connection)
+            connection.close()
+        if not connection.is_closed:
+            connection.open()
+
+    def _refusal(self, peer_host: str) -> str | None:
+        if len(self._connections) >= self._limits.max_connections:
+            return f"there are {len(self._connections)} connections, as many as max.connections allows"
+        of_host = self._connections_by_host[peer_host]
+        if of_host >= self._limits.max_connections_from(peer_host):
+            return f"it has {of_host} connections, as many as max.connections.per.ip allows"
+        return None
+
+    def _forget(self, connection: ClientConnection) -> None:
+        del self._connections[connection.id]
+        self._connections_by_host[connection.peer_host] -= 1
+        if not self._connections_by_host[connection.peer_host]:
+            del self._connections_by_host[connection.peer_host]
+        self.stats.open_connections -= 1
+        if self._all_closed is not None and not self._connections and not self._all_closed.done():
+            self._all_closed.set_result(None)
+        try:
+            self._service.closed(connection)
+        except Exception:
+            _log.exception("the service failed when it was told that %r has closed", connection)
+
+    # Idle connections
+
+    def _schedule_sweep(self) -> None:
+        self._sweep_timer = self._loop.call_later(self._limits.max_idle_ms / IDLE_SWEEPS / 1000, self._sweep)
+
+    def _sweep(self) -> None:
+        self.sweep_idle()
+        self._schedule_sweep()
+
+    def sweep_idle(self) -> None:
+        """One timer looks at all connections now and then; a timer per request would cost more than the request."""
+        for connection in self.connections():
+            connection.idle_sweeps += 1
+            if connection.idle_sweeps > IDLE_SWEEPS:
+                self.stats.closed_idle_total += 1
+                connection.close()
+
+    # The end
+
+    async def stop(self, grace_ms: int) -> None:
+        """Accepts and handles nothing more, lets the replies that are due leave for up to `grace_ms`, and closes."""
+        self._close_listeners()
+        for connection in self.connections():
+            connection.drain()
+        if self._connections:
+            self._all_closed = self._loop.create_future()
+            await asyncio.wait([self._all_closed], timeout=grace_ms / 1000)
+        self.close()
+
+    def close(self) -> None:
+        """Closes everything now, whatever is still due."""
+        self._close_listeners()
+        for connection in self.connections():
+            connection.close()
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            self._loop.remove_reader(listener.socket.fileno())
+            listener.socket.close()
+        self._listeners.clear()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+
+
+def _bind(host: str, port: int, limits: ConnectionLimits) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as e:
+        raise StartError(f"cannot listen on {host}:{port}: the host name is not known ({e.strerror})") from e
+    # A name such as localhost has several addresses. The IPv4 one is what clients of every age can reach.
+    family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setblocking(False)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit both sizes, and the receive window is negotiated before accept returns.
+        if limits.send_buffer_bytes != OS_DEFAULT:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
+        if limits.receive_buffer_bytes != OS_DEFAULT:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
+        bound.bind(address)
+    except OSError as e:
+        bound.close()
+        reason = "the port is in use already" if e.errno == errno.EADDRINUSE else e.strerror
+        raise StartError(f"cannot listen on {host}:{port}: {reason}") from e
+    return bound

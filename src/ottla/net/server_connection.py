@@ -1,0 +1,428 @@
+"""One client's connection to the server: reads frames, has them answered in order, sends the replies in that order.
+
+Owns when the socket is read and when it is not. It is not read while replies are stuck in it, while a request that
+holds the connection is unanswered, while it is muted, or while frames that were read already wait for their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ottla.base.errors import ProtocolError
+from ottla.net.channel import Channel, FileTruncatedError
+from ottla.net.limits import ComplaintBudget, ConnectionLimits
+from ottla.net.outgoing import Flushed, Outgoing, Piece
+from ottla.net.service import Deferred, Service
+from ottla.wire.frame import FrameReader
+
+_log = logging.getLogger(__name__)
+
+RECEIVE_BYTES_PER_TURN = 1_048_576
+REQUESTS_PER_TURN = 512
+UNSENT_BYTES_PER_TURN = 1_048_576
+"""One client that sends without pause gets no more than these per turn of the loop. The last bounds memory, too:
+small requests can have large replies."""
+
+
+@dataclass(slots=True)
+class ServerStats:
+    """Plain counts for whoever publishes metrics."""
+
+    open_connections: int = 0
+    accepted_total: int = 0
+    refused_total: int = 0
+    closed_idle_total: int = 0
+    protocol_errors_total: int = 0
+    service_failures_total: int = 0
+    requests_total: int = 0
+    received_bytes_total: int = 0
+    sent_bytes_total: int = 0
+
+
+class TurnEnd:
+    """Sends the replies of all connections after the requests of all connections were handled.
+
+    Sending at the end of the turn, joined per connection, wakes peers once instead of once per reply.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: list[ClientConnection] = []
+
+    def add(self, connection: ClientConnection) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._run)
+        self._waiting.append(connection)
+
+    def _run(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            connection.end_turn()
+
+
+@dataclass(slots=True)
+class ConnectionContext:
+    """What all connections of one server share."""
+
+    loop: asyncio.AbstractEventLoop
+    service: Service
+    limits: ConnectionLimits
+    on_closed: Callable[[ClientConnection], None]
+    turn_end: TurnEnd = field(init=False)
+    stats: ServerStats = field(default_factory=ServerStats)
+    complaints: ComplaintBudget = field(default_factory=ComplaintBudget)
+
+    def __post_init__(self) -> None:
+        self.turn_end = TurnEnd(self.loop)
+
+    def complain(self, message: str, *arguments: object) -> None:
+        if self.complaints.allow(self.loop.time()):
+            suppressed = self.complaints.take_suppressed()
+            _log.warning(message + (f" ({suppressed} like it not shown)" if suppressed else ""), *arguments)
+
+
+class ClientConnection:
+    """The public attributes are for the service; the rest belongs to the server."""
+
+    __slots__ = (
+        "_channel",
+        "_context",
+        "_fd",
+        "_handle",
+        "_holds",
+        "_is_blocked",
+        "_is_closed",
+        "_is_draining",
+        "_is_in_turn_end",
+        "_is_reading",
+        "_outgoing",
+        "_reader",
+        "_slots",
+        "_unsent_bytes",
+        "_unserved",
+        "id",
+        "idle_sweeps",
+        "listener",
+        "peer_host",
+        "peer_port",
+        "principal",
+        "state",
+    )
+
+    def __init__(
+        self,
+        context: ConnectionContext,
+        channel: Channel,
+        *,
+        connection_id: int,
+        listener: str,
+        peer_host: str,
+        peer_port: int,
+    ) -> None:
+        self.id = connection_id
+        self.listener = listener
+        self.peer_host = peer_host
+        self.peer_port = peer_port
+        self.principal = "User:ANONYMOUS"
+        self.state: object = None
+        """Whatever the service wants to remember with this connection."""
+        self.idle_sweeps = 0
+        """How many sweeps for idle connections have passed since anything moved here."""
+        self._context = context
+        self._channel = channel
+        self._fd = channel.fileno()
+        self._handle = context.service.handle
+        self._reader = FrameReader(context.limits.max_request_bytes)
+        self._outgoing = Outgoing(channel)
+        self._slots: deque[Deferred | Sequence[Piece]] = deque()
+        """Replies that wait behind a late one, which is the first of them."""
+        self._unserved: list[memoryview] = []
+        """Frames that were received but not handled yet."""
+        self._unsent_bytes = 0
+        """Bytes of replies in memory, whether they may be sent yet or not."""
+        self._holds = 0
+        """How many reasons there are to handle no further request: late replies that hold, and mutes."""
+        self._is_reading = False
+        self._is_blocked = False
+        self._is_in_turn_end = False
+        self._is_draining = False
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<ClientConnection {self.id} {self.peer_host}:{self.peer_port} on {self.listener}>"
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def open(self) -> None:
+        self._start_reading()
+
+    # Receiving
+
+    def _on_readable(self) -> None:
+        if self._holds:
+            self._while_held()
+            return
+        self.idle_sweeps = 0
+        reader = self._reader
+        receive_into = self._channel.receive_into
+        received_bytes = 0
+        while not self._is_closed:
+            buffer = reader.receive_buffer()
+            try:
+                count = receive_into(buffer)
+            except BlockingIOError:
+                break
+            except OSError:
+                self.close()
+                break
+            if count == 0:
+                self._flush_and_close()
+                break
+            received_bytes += count
+            try:
+                frames = reader.received(count)
+            except ProtocolError as e:
+                self._protocol_failed(e)
+                break
+            if frames and not self._serve_received(frames):
+                break
+            # A short read has emptied the socket: asking again would only cost a system call.
+            if count < len(buffer) or received_bytes >= RECEIVE_BYTES_PER_TURN:
+                break
+        self._context.stats.received_bytes_total += received_bytes
+
+    def _while_held(self) -> None:
+        """Later requests stay in the kernel, where they cost us no memory; but a peer that left is noticed."""
+        if self._channel.peer_has_closed():
+            self.close()
+        else:
+            self._stop_reading()
+
+    def _serve_received(self, frames: list[memoryview]) -> bool:
+        """False if reading must stop for now."""
+        served = self._serve(frames)
+        if self._is_closed:
+            return False
+        if served < len(frames):
+            self._unserved = self._reader.detach(frames[served:])
+            self._stop_reading()
+            self._join_turn_end()
+            return False
+        return not self._holds and self._unsent_bytes < UNSENT_BYTES_PER_TURN
+
+    def _serve(self, frames: Sequence[memoryview]) -> int:
+        """Has frames answered, in order, until one has to wait. Returns how many were taken."""
+        handle = self._handle
+        served = 0
+        try:
+            for frame in frames[:REQUESTS_PER_TURN]:
+                if self._holds or self._unsent_bytes >= UNSENT_BYTES_PER_TURN:
+                    break
+                served += 1
+                outcome = handle(self, frame)
+                if self._is_closed:
+                    break
+                if isinstance(outcome, Deferred):
+                    self._add_deferred(outcome)
+                elif outcome:
+                    self._add_reply(outcome)
+        except ProtocolError as e:
+            self._protocol_failed(e)
+        except Exception:
+            self._context.stats.service_failures_total += 1
+            _log.exception("closing %r, because a request of it failed", self)
+            self._flush_and_close()
+        self._context.stats.requests_total += served
+        return served
+
+    # Replies, in the order of their requests
+
+    def _add_reply(self, pieces: Sequence[Piece]) -> None:
+        self._count_unsent(pieces)
+        if self._slots:
+            self._slots.append(pieces)
+            self._hold_if_slots_full()
+        else:
+            self._outgoing.extend(pieces)
+            self._join_turn_end()
+
+    def _add_deferred(self, deferred: Deferred) -> None:
+        if deferred.pieces is not None:
+            if deferred.pieces:
+                self._add_reply(deferred.pieces)
+            return
+        self._slots.append(deferred)
+        if deferred.holds_connection:
+            self._holds += 1
+        self._hold_if_slots_full()
+        deferred.attach(self)
+
+    def _hold_if_slots_full(self) -> None:
+        if len(self._slots) == self._context.limits.max_deferred_per_connection:
+            self._holds += 1
+
+    def _count_unsent(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                self._unsent_bytes += len(piece)
+
+    def deferred_completed(self, deferred: Deferred) -> None:
+        if self._is_closed:
+            return
+        self.idle_sweeps = 0
+        if deferred.holds_connection:
+            self._holds -= 1
+        if deferred.pieces:
+            self._count_unsent(deferred.pieces)
+        self._release_slots()
+        self._join_turn_end()
+
+    def _release_slots(self) -> None:
+        slots = self._slots
+        was_full = len(slots) >= self._context.limits.max_deferred_per_connection
+        while slots:
+            head = slots[0]
+            if isinstance(head, Deferred):
+                if head.pieces is None:
+                    break
+                head = head.pieces
+            slots.popleft()
+            self._outgoing.extend(head)
+        if was_full and len(slots) < self._context.limits.max_deferred_per_connection:
+            self._holds -= 1
+
+    def deferred_failed(self) -> None:
+        self._flush_and_close()
+
+    def mute(self, duration_ms: int) -> None:
+        """Handles no further request of this connection for a while: how a client over its quota is slowed down."""
+        self._holds += 1
+        self._context.loop.call_later(duration_ms / 1000, self._unmute)
+
+    def _unmute(self) -> None:
+        self._holds -= 1
+        self._join_turn_end()
+
+    # Sending, at the end of the turn
+
+    def _join_turn_end(self) -> None:
+        if not self._is_in_turn_end:
+            self._is_in_turn_end = True
+            self._context.turn_end.add(self)
+
+    def end_turn(self) -> None:
+        self._is_in_turn_end = False
+        if self._is_closed or self._is_blocked:
+            return
+        if self._outgoing and not self._flush():
+            return
+        self._go_on()
+
+    def _flush(self) -> bool:
+        """Whether everything that may be sent is out."""
+        before = self._outgoing.sent_bytes
+        try:
+            flushed = self._outgoing.flush()
+        except OSError as e:
+            if isinstance(e, FileTruncatedError):
+                self._context.complain("closing %r: %s", self, e.strerror)
+            self.close()
+            return False
+        self._context.stats.sent_bytes_total += self._outgoing.sent_bytes - before
+        if flushed is Flushed.ALL:
+            self._all_sent()
+            return True
+        self._stop_reading()
+        if flushed is Flushed.BUDGET_SPENT and not self._is_blocked:
+            self._join_turn_end()
+        elif not self._is_blocked:
+            self._is_blocked = True
+            self._context.loop.add_writer(self._fd, self._on_writable)
+        return False
+
+    def _all_sent(self) -> None:
+        if self._is_blocked:
+            self._is_blocked = False
+            self._context.loop.remove_writer(self._fd)
+        self._unsent_bytes = 0
+        for waiting in self._slots:
+            self._count_unsent((waiting.pieces or ()) if isinstance(waiting, Deferred) else waiting)
+
+    def _on_writable(self) -> None:
+        self.idle_sweeps = 0
+        if self._flush():
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Everything is sent: take up requests that had to wait, then the socket."""
+        if self._is_draining:
+            self.drain()
+            return
+        if self._holds:
+            return
+        if self._unserved:
+            frames = self._unserved
+            served = self._serve(frames)
+            if self._is_closed:
+                return
+            self._unserved = frames[served:]
+            if self._unserved:
+                self._join_turn_end()
+        if not self._unserved and not self._is_reading:
+            self._start_reading()
+
+    # Registration with the loop, and the end
+
+    def _start_reading(self) -> None:
+        self._is_reading = True
+        self._context.loop.add_reader(self._fd, self._on_readable)
+
+    def _stop_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._context.loop.remove_reader(self._fd)
+
+    def _protocol_failed(self, error: ProtocolError) -> None:
+        self._context.stats.protocol_errors_total += 1
+        self._context.complain("closing %r: %s", self, str(error).partition("\n")[0])
+        self._flush_and_close()
+
+    def _flush_and_close(self) -> None:
+        """Replies to what the peer asked before are given one chance to leave."""
+        if self._outgoing and not self._is_blocked and not self._is_closed:
+            try:
+                self._outgoing.flush()
+            except OSError as e:
+                _log.debug("%r is lost already: %s", self, e)
+        self.close()
+
+    def drain(self) -> None:
+        """Handles nothing further, and closes once every reply that is due has been sent."""
+        self._is_draining = True
+        self._stop_reading()
+        if not self._outgoing and not self._slots:
+            self.close()
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._stop_reading()
+        if self._is_blocked:
+            self._context.loop.remove_writer(self._fd)
+        self._channel.close()
+        self._unserved = []
+        abandoned = [slot for slot in self._slots if isinstance(slot, Deferred)]
+        self._slots.clear()
+        for deferred in abandoned:
+            try:
+                deferred.abandon()
+            except Exception:
+                _log.exception("the late reply of %r could not be abandoned", self)
+        self._context.on_closed(self)

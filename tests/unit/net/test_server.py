@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import socket
+import struct
+import threading
+
+import pytest
+
+from ottla.base.errors import StartError
+from ottla.net.limits import ConnectionLimits
+from ottla.net.server import IDLE_SWEEPS, Server
+
+from .conftest import Client, ScriptedService, StartServer, framed
+
+
+def test_echo(start_server: StartServer) -> None:
+    assert start_server().client().ask(b"hello") == b"hello"
+
+
+def test_frames_byte_by_byte(start_server: StartServer) -> None:
+    client = start_server().client()
+    client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in framed(b"one") + framed(b"") + framed(b"two"):
+        client.socket.sendall(bytes([byte]))
+    client.send(b"three")
+    assert client.receive() == b"one"
+    assert client.receive() == b""
+    assert client.receive() == b"two"
+    assert client.receive() == b"three"
+
+
+def test_a_thousand_requests_in_one_go(start_server: StartServer) -> None:
+    client = start_server().client()
+    bodies = [b"%d" % n for n in range(1000)]
+    client.send(*bodies)
+    assert [client.receive() for _ in bodies] == bodies
+
+
+def test_large_frames_between_small_ones(start_server: StartServer) -> None:
+    client = start_server().client()
+    large = os.urandom(5_000_000)
+    bodies = [b"before", large, b"after", large[:300_000], b"end"]
+    sender = threading.Thread(target=client.send, args=bodies)
+    sender.start()
+    received = [client.receive() for _ in bodies]
+    sender.join()
+    assert received == bodies
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 1001, 2**31 - 1, 0x47455420])
+def test_a_length_out_of_range_closes_only_that_connection(start_server: StartServer, length: int) -> None:
+    running = start_server(max_request_bytes=1000)
+    good, bad = running.client(), running.client()
+    assert good.ask(b"x" * 1000) == b"x" * 1000
+    bad.socket.sendall(struct.pack(">i", length) + b"anything")
+    assert bad.is_closed_by_server()
+    assert good.ask(b"still here") == b"still here"
+    assert running.call(lambda: running.server.stats.protocol_errors_total) == 1
+
+
+@pytest.mark.parametrize("command", [b"bad", b"crash", b"close"])
+def test_a_failing_request_closes_only_its_connection(start_server: StartServer, command: bytes) -> None:
+    running = start_server()
+    good, bad = running.client(), running.client()
+    bad.send(command, b"never handled")
+    assert bad.is_closed_by_server()
+    assert good.ask(b"still here") == b"still here"
+    assert b"never handled" not in running.service.handled
+    assert len(running.service.closed_ids) == 1
+
+
+def test_replies_to_earlier_requests_leave_before_a_protocol_error_closes(start_server: StartServer) -> None:
+    client = start_server().client()
+    client.send(b"good", b"bad")
+    assert client.receive() == b"good"
+    assert client.is_closed_by_server()
+
+
+def test_protocol_errors_cannot_fill_the_log(start_server: StartServer, caplog: pytest.LogCaptureFixture) -> None:
+    running = start_server()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(50):
+            client = running.client()
+            client.send(b"bad")
+            assert client.is_closed_by_server()
+    shown = [record for record in caplog.records if "the request is not one" in record.getMessage()]
+    assert len(shown) == 10
+
+
+def test_a_request_without_reply_does_not_disturb_the_order(start_server: StartServer) -> None:
+    client = start_server().client()
+    client.send(b"silent", b"one", b"silent", b"two", b"silent")
+    assert client.receive() == b"one"
+    assert client.receive() == b"two"
+    assert client.ask(b"three") == b"three"
+
+
+def test_total_limit_of_connections(start_server: StartServer) -> None:
+    running = start_server(max_connections=2)
+    first, second = running.client(), running.client()
+    assert first.ask(b"1") == b"1"
+    assert second.ask(b"2") == b"2"
+    assert running.client().is_closed_by_server()
+    first.close()
+    running.wait_until(lambda: running.server.stats.open_connections == 1)
+    assert running.client().ask(b"4") == b"4"
+    assert running.server.stats.refused_total == 1
+
+
+def test_limit_of_connections_per_address_and_its_override(start_server: StartServer) -> None:
+    running = start_server(max_connections_per_ip=1)
+    assert running.client().ask(b"1") == b"1"
+    assert running.client().is_closed_by_server()
+    generous = start_server(max_connections_per_ip=0, max_connections_per_ip_overrides={"127.0.0.1": 2})
+    assert generous.client().ask(b"1") == b"1"
+    assert generous.client().ask(b"2") == b"2"
+    assert generous.client().is_closed_by_server()
+
+
+def test_idle_connections_are_closed_and_busy_ones_are_not(start_server: StartServer) -> None:
+    running = start_server()
+    idle, busy = running.client(), running.client()
+    assert idle.ask(b"once") == b"once"
+    for _ in range(IDLE_SWEEPS + 1):
+        assert busy.ask(b"again") == b"again"
+        running.call(running.server.sweep_idle)
+    assert idle.is_closed_by_server()
+    assert busy.ask(b"here") == b"here"
+    assert running.server.stats.closed_idle_total == 1
+
+
+def test_the_idle_timer_runs_by_itself(start_server: StartServer) -> None:
+    client = start_server(max_idle_ms=40).client()
+    assert client.is_closed_by_server()
+
+
+def test_stop_lets_replies_leave_and_refuses_new_connections(start_server: StartServer) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(b"later:a", b"echo")
+    running.wait_until(lambda: len(running.service.handled) == 2)
+    stopping = threading.Thread(target=running.stop, args=(10_000,))
+    stopping.start()
+    running.wait_until(lambda: not running.server._listeners)
+    running.complete("a", [framed(b"late")])
+    assert client.receive() == b"late"
+    assert client.receive() == b"echo"
+    assert client.is_closed_by_server()
+    stopping.join()
+    with pytest.raises(ConnectionRefusedError):
+        Client(running.port)
+
+
+def test_stop_does_not_wait_longer_than_its_grace(start_server: StartServer) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(b"hold:never")
+    running.wait_until(lambda: "never" in running.service.deferred)
+    running.stop(grace_ms=1)
+    assert client.is_closed_by_server()
+    assert running.service.abandoned == ["never"]
+
+
+def test_a_taken_port_and_an_unknown_host_are_said_in_one_sentence() -> None:
+    async def run() -> None:
+        server = Server(ScriptedService(), limits=ConnectionLimits())
+        port = server.listen("PLAINTEXT", "127.0.0.1", 0)
+        with pytest.raises(StartError, match=rf"127\.0\.0\.1:{port}: the port is in use already"):
+            server.listen("PLAINTEXT", "127.0.0.1", port)
+        with pytest.raises(StartError, match="the host name is not known"):
+            server.listen("PLAINTEXT", "no-such-host.invalid", 0)
+        server.close()
+
+    asyncio.run(run())
+
+
+def test_several_listeners_tell_connections_apart(start_server: StartServer) -> None:
+    running = start_server()
+    other_port = running.call(lambda: running.server.listen("INTERNAL", "localhost", 0))
+    client = Client(other_port)
+    running.clients.append(client)
+    assert client.ask(b"x") == b"x"
+    (connection,) = running.call(running.server.connections)
+    assert (connection.listener, connection.peer_host) == ("INTERNAL", "127.0.0.1")
+    assert connection.peer_port == client.socket.getsockname()[1]
+
+
+def test_accepting_survives_running_out_of_descriptors(
+    start_server: StartServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = start_server()
+    first = running.client()
+    assert first.ask(b"1") == b"1"
+    waiting = socket.socket()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            while True:
+                spare.append(os.dup(0))
+        with caplog.at_level(logging.ERROR):
+            waiting.settimeout(10)
+            waiting.connect(("127.0.0.1", running.port))
+            running.wait_until(lambda: running.server._is_short_of_resources)
+            assert first.ask(b"still") == b"still"
+    finally:
+        for fd in spare:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    waiting.sendall(framed(b"accepted after all"))
+    assert waiting.recv(100) == framed(b"accepted after all")
+    waiting.close()
+    assert len([record for record in caplog.records if "cannot accept" in record.getMessage()]) == 1

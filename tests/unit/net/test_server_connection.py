@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import gc
+import os
+import random
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ottla.net.server_connection import REQUESTS_PER_TURN
+
+from .conftest import RunningServer, StartServer, StoredFile, framed
+
+
+def wait_handled(running: RunningServer, count: int) -> None:
+    running.wait_until(lambda: len(running.service.handled) == count)
+
+
+def test_a_holding_reply_keeps_later_requests_waiting(start_server: StartServer) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(b"first", b"hold:a", b"second")
+    assert client.receive() == b"first"
+    client.send(b"third")
+    assert running.client().ask(b"others go on") == b"others go on"
+    assert running.service.handled == [b"first", b"hold:a", b"others go on"]
+    running.complete("a", [framed(b"held")])
+    assert [client.receive() for _ in range(3)] == [b"held", b"second", b"third"]
+
+
+def test_a_two_phase_reply_lets_later_requests_go_on_but_keeps_the_order(start_server: StartServer) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(b"later:a", b"echo", b"later:b", b"silent", b"end")
+    wait_handled(running, 5)
+    running.complete("b", [framed(b"b done")])
+    running.complete("a", [framed(b"a done")])
+    assert [client.receive() for _ in range(4)] == [b"a done", b"echo", b"b done", b"end"]
+
+
+def test_a_deferred_completed_before_it_is_returned(start_server: StartServer) -> None:
+    client = start_server().client()
+    client.send(b"instant:1", b"instant:2", b"x")
+    assert [client.receive() for _ in range(3)] == [b"instant:1", b"instant:2", b"x"]
+
+
+def test_an_empty_completion_sends_nothing(start_server: StartServer) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(b"hold:a", b"next")
+    wait_handled(running, 1)
+    running.complete("a", [])
+    assert client.receive() == b"next"
+
+
+def test_completing_twice_is_an_error(start_server: StartServer) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(b"later:a")
+    wait_handled(running, 1)
+    running.complete("a", [framed(b"1")])
+    with pytest.raises(RuntimeError, match="twice"):
+        running.complete("a", [framed(b"2")])
+    assert client.receive() == b"1"
+
+
+@pytest.mark.parametrize("kind", [b"hold", b"later"])
+def test_a_closed_connection_abandons_what_is_due_once(start_server: StartServer, kind: bytes) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(kind + b":a")
+    wait_handled(running, 1)
+    client.close()
+    running.wait_until(lambda: running.service.abandoned == ["a"])
+    running.complete("a", [framed(b"nobody hears this")])
+    assert running.service.abandoned == ["a"]
+    assert len(running.service.closed_ids) == 1
+
+
+def test_a_late_protocol_failure_closes(start_server: StartServer) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(b"hold:a")
+    wait_handled(running, 1)
+    running.call(lambda: running.service.deferred["a"].close_connection())
+    assert client.is_closed_by_server()
+
+
+def test_too_many_waiting_replies_hold_the_connection(start_server: StartServer) -> None:
+    running = start_server(max_deferred_per_connection=3)
+    client = running.client()
+    client.send(b"later:a", b"1", b"2", b"3", b"4")
+    wait_handled(running, 3)
+    assert running.client().ask(b"others") == b"others"
+    assert running.service.handled == [b"later:a", b"1", b"2", b"others"]
+    running.complete("a", [framed(b"a done")])
+    assert [client.receive() for _ in range(5)] == [b"a done", b"1", b"2", b"3", b"4"]
+
+
+def test_a_muted_connection_is_answered_but_not_read_on(start_server: StartServer) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(b"mute:1", b"after")
+    assert client.receive() == b"mute:1"
+    assert client.receive() == b"after"
+    (connection,) = running.call(running.server.connections)
+    running.call(lambda: connection.mute(3_600_000))
+    client.send(b"waits")
+    assert running.client().ask(b"others") == b"others"
+    assert b"waits" not in running.service.handled
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    kinds=st.lists(st.sampled_from(["echo", "hold", "later", "silent"]), min_size=1, max_size=20),
+    cut=st.integers(0, 20),
+    chance=st.randoms(use_true_random=False),
+)
+def test_replies_come_in_the_order_of_requests(
+    start_server: StartServer, kinds: list[str], cut: int, chance: random.Random
+) -> None:
+    running = start_server(max_deferred_per_connection=4)
+    client = running.client()
+    bodies = [f"{kind}:{n}".encode() for n, kind in enumerate(kinds)]
+    order = chance.sample(range(len(kinds)), len(kinds))
+    client.send(*bodies[:cut])
+    client.send(*bodies[cut:])
+    expected = [body for body in bodies if not body.startswith(b"silent")]
+    open_names = [body.split(b":")[1].decode() for body in bodies if body[:4] in (b"hold", b"late")]
+
+    def complete_one() -> bool:
+        ready = [name for name in open_names if name in running.service.deferred]
+        if ready:
+            name = min(ready, key=lambda ready_name: order[int(ready_name)])
+            open_names.remove(name)
+            kind = kinds[int(name)]
+            running.service.deferred.pop(name).complete([framed(f"{kind}:{name}".encode())])
+        return not open_names
+
+    running.wait_until(complete_one)
+    assert [client.receive() for _ in expected] == expected
+    client.close()
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> tuple[Path, bytes]:
+    path = tmp_path / "segment.log"
+    content = os.urandom(3_000_000)
+    path.write_bytes(content)
+    return path, content
+
+
+@pytest.mark.parametrize("length", [1, 4096, 8192, 8193, 100_000, 3_000_000])
+def test_file_slices_arrive_as_the_bytes_of_the_file(
+    start_server: StartServer, stored: tuple[Path, bytes], length: int
+) -> None:
+    running = start_server()
+    running.service.file = StoredFile(stored[0])
+    client = running.client()
+    position = len(stored[1]) - length
+    client.send(b"x", b"slice:%d:%d" % (position, length), b"y")
+    assert client.receive() == b"x"
+    assert client.receive() == stored[1][position:]
+    assert client.receive() == b"y"
+
+
+def test_many_large_slices_to_a_slow_reader(start_server: StartServer, stored: tuple[Path, bytes]) -> None:
+    running = start_server()
+    running.service.file = StoredFile(stored[0])
+    client = running.client(receive_buffer_bytes=8192)
+    client.send(*[b"slice:%d:2000000" % n for n in range(10)])
+    for n in range(10):
+        assert client.receive() == stored[1][n : n + 2_000_000]
+
+
+def test_a_file_deleted_while_queued_is_sent_whole(start_server: StartServer, stored: tuple[Path, bytes]) -> None:
+    running = start_server()
+    running.service.file = StoredFile(stored[0])
+    client = running.client()
+    client.send(b"slice:0:3000000", b"slice:0:3000000", b"slice:1000000:2000000")
+    wait_handled(running, 3)
+    stored[0].unlink()
+    running.service.file = None
+    gc.collect()
+    assert client.receive() == stored[1]
+    assert client.receive() == stored[1]
+    assert client.receive() == stored[1][1_000_000:]
+
+
+@pytest.mark.parametrize("length", [2_000, 200_000])
+def test_a_truncated_file_closes_the_connection(
+    start_server: StartServer, stored: tuple[Path, bytes], length: int
+) -> None:
+    running = start_server()
+    running.service.file = StoredFile(stored[0])
+    os.truncate(stored[0], 1_000)
+    client, other = running.client(), running.client()
+    client.send(b"slice:0:%d" % length)
+    with pytest.raises((EOFError, ConnectionError)):
+        client.receive()
+    assert other.ask(b"here") == b"here"
+
+
+def test_a_peer_that_does_not_read_is_not_read_either(start_server: StartServer) -> None:
+    running = start_server()
+    stuck = running.client(receive_buffer_bytes=8192)
+    sender = threading.Thread(target=lambda: stuck.send(*[b"big:500000"] * 2_000))
+    sender.start()
+    sender.join()
+    other = running.client()
+    for _ in range(20):
+        assert other.ask(b"unaffected") == b"unaffected"
+    asked = running.service.handled.count(b"big:500000")
+    # Two seconds' worth would be a gigabyte: only what fits the socket and one turn's bound may have been made.
+    assert asked < 40
+    (connection, _) = running.call(running.server.connections)
+    assert running.call(lambda: connection._unsent_bytes) < 2_000_000
+    assert len(stuck.receive()) == 500_000
+    assert len(stuck.receive()) == 500_000
+    stuck.close()
+    running.wait_until(lambda: running.server.stats.open_connections == 1)
+
+
+def test_one_pipelining_client_does_not_starve_others(start_server: StartServer) -> None:
+    running = start_server()
+    greedy, modest = running.client(), running.client()
+    assert greedy.ask(b"a") == b"a"
+    assert modest.ask(b"b") == b"b"
+    both_sent = threading.Event()
+    running.loop.call_soon_threadsafe(both_sent.wait)
+    greedy.send(*[b"silent"] * 10_000)
+    modest.send(b"modest")
+    both_sent.set()
+    assert modest.receive() == b"modest"
+    assert running.service.handled.index(b"modest") <= 2 + 2 * REQUESTS_PER_TURN
+    running.wait_until(lambda: running.service.handled.count(b"silent") == 10_000)
