@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import uuid
-from typing import NamedTuple, NewType, Protocol
+from typing import NamedTuple, NewType, Protocol, TypeAlias
+
+ReadBuffer: TypeAlias = bytes | bytearray | memoryview
+WriteBuffer: TypeAlias = bytearray | memoryview
 
 Uuid = NewType("Uuid", bytes)
 """Sixteen raw bytes, most significant first, as on the wire. Bytes hash and compare faster than `uuid.UUID`."""

@@ -10,14 +10,12 @@ import struct
 from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from ottla.base.errors import CorruptBatchError
+from ottla.base.types import ReadBuffer, WriteBuffer
 from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec
-
-ReadBuffer: TypeAlias = bytes | bytearray | memoryview
-WriteBuffer: TypeAlias = bytearray | memoryview
 
 HEADER_SIZE: Final = 61
 OFFSET_AND_LENGTH_SIZE: Final = 12
@@ -41,6 +39,7 @@ MAGIC_POSITION: Final = 16
 _CRC_POSITION: Final = 17
 _LEADER_EPOCH_POSITION: Final = 12
 _MAX_TIMESTAMP_POSITION: Final = 35
+_PRODUCER_POSITION: Final = 43
 _MIN_BATCH_LENGTH: Final = HEADER_SIZE - OFFSET_AND_LENGTH_SIZE
 
 HEADER_STRUCT: Final = Struct(">qiibIhiqqqhii")
@@ -48,6 +47,7 @@ _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _UINT32: Final = Struct(">I")
 _INT64: Final = Struct(">q")
+_PRODUCER: Final = Struct(">qhi")
 
 _new_tuple = tuple.__new__
 _unpack_header = HEADER_STRUCT.unpack_from
@@ -164,8 +164,7 @@ def iter_headers(buf: ReadBuffer, pos: int = 0, end: int | None = None) -> Itera
     A length that no batch can have, or a format other than magic 2, raises CorruptBatchError. A length that points
     past the end cannot be told from a batch that is cut short, so it ends the iteration.
     """
-    if end is None:
-        end = len(buf)
+    end = len(buf) if end is None else min(end, len(buf))
     while end - pos >= OFFSET_AND_LENGTH_SIZE:
         (batch_length,) = _unpack_int32(buf, pos + 8)
         if batch_length < _MIN_BATCH_LENGTH:
@@ -208,7 +207,27 @@ def set_append_time(buf: WriteBuffer, pos: int, size: int, now_ms: int) -> None:
 def set_max_timestamp(buf: WriteBuffer, pos: int, size: int, max_timestamp: int) -> None:
     """Replace the batch's max timestamp and compute its checksum anew."""
     _pack_int64_into(buf, pos + _MAX_TIMESTAMP_POSITION, max_timestamp)
+    _seal(buf, pos, size)
+
+
+def set_producer(
+    buf: WriteBuffer, pos: int, size: int, *, producer_id: int, producer_epoch: int, base_sequence: int
+) -> None:
+    """Give a batch that is already built another producer id, epoch and sequence (KIP-360), and a new checksum."""
+    _PRODUCER.pack_into(buf, pos + _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
+    _seal(buf, pos, size)
+
+
+def _seal(buf: WriteBuffer, pos: int, size: int) -> None:
     _UINT32.pack_into(buf, pos + _CRC_POSITION, crc32c(memoryview(buf)[pos + CRC_START : pos + size]))
+
+
+def pack_batch(header: BatchHeader, payload: ReadBuffer) -> bytes:
+    """A whole batch from its header and its records. Length, magic and checksum of `header` are computed here."""
+    length = HEADER_SIZE - OFFSET_AND_LENGTH_SIZE + len(payload)
+    head = bytearray(HEADER_STRUCT.pack(*header._replace(batch_length=length, magic=MAGIC_V2, crc=0)))
+    _UINT32.pack_into(head, _CRC_POSITION, crc32c(payload, crc32c(memoryview(head)[CRC_START:])))
+    return b"".join((head, payload))
 
 
 def increment_sequence(sequence: int, by: int) -> int:

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
 from importlib.machinery import PathFinder
 from types import ModuleType
-from typing import TypeAlias
+from typing import Protocol
+
+from ottla.base.types import ReadBuffer
 
 _PACKAGE = "crc32c"
 _EXTENSION = "crc32c._crc32c"
 
-Crc32c: TypeAlias = Callable[[bytes | bytearray | memoryview], int]
+
+class Crc32c(Protocol):
+    def __call__(self, data: ReadBuffer, value: int = 0, /) -> int:
+        """The checksum of `data`, going on from `value`: crc(a + b) == crc(b, crc(a))."""
 
 
 def _load_extension() -> ModuleType | None:
