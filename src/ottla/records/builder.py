@@ -27,7 +27,8 @@ from ottla.records.batch import (
     pack_batch,
 )
 from ottla.records.compression import Codec, compress
-from ottla.records.reader import Header, RecordSpan
+from ottla.records.reader import Header
+from ottla.records.scan import RecordSpan
 from ottla.records.varint import VARINT_TABLE, VARINT_TABLE_SIZE, encode_varint, read_varint, read_varlong
 
 RecordFields: TypeAlias = tuple[bytes | None, bytes | None, Sequence[Header], int]

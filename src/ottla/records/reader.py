@@ -1,30 +1,33 @@
-"""The records inside a batch: decoded, scanned for their keys, or checked against a topic's rules.
+"""Decodes the records of a batch, or checks them against the rules of a topic.
 
-The bytes come from producers, so everything a record says about itself is checked: it must take exactly the bytes it
-claims, there must be as many records as the header counts, nothing may be left over, and offsets must rise within
-the range the header gives. The checksum is not checked here; `batch.crc_is_valid` does that.
+Everything is checked as `scan` describes; the loop here does the same for whole records, and faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple, NoReturn, TypeAlias
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias
 
-from ottla.base.errors import CorruptBatchError
+from ottla.base.errors import CorruptBatchError, ErrorCode, InvalidRecordError
 from ottla.base.types import ReadBuffer
-from ottla.records.batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, BatchHeader, read_header
-from ottla.records.compression import Codec, decompress
-from ottla.records.varint import read_unsigned, read_varint, read_varlong
-
-MAX_UNCOMPRESSED: Final = 100 * 1024 * 1024
-"""How large the records of one batch may become unless a caller says otherwise: as large as a request may be."""
-
-MIN_RECORD_SIZE: Final = 7
+from ottla.records.batch import LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader, TimestampType, read_header
+from ottla.records.scan import (
+    MAX_UNCOMPRESSED,
+    check_end,
+    check_timestamp,
+    raise_cut_short,
+    raise_negative_length,
+    raise_offset_order,
+    raise_wrong_length,
+    read_payload,
+    scan_payload,
+)
+from ottla.records.varint import read_unsigned, read_varint
 
 Header: TypeAlias = tuple[str, bytes | None]
 
-_MIN_INT64: Final = -(1 << 63)
-_MAX_INT64: Final = (1 << 63) - 1
+_TIMESTAMP_OF = itemgetter(1)
 _new_tuple = tuple.__new__
 
 
@@ -38,33 +41,6 @@ class Record(NamedTuple):
     headers: list[Header]
 
 
-class RecordSpan(NamedTuple):
-    """A record that was located but not decoded: `payload[start:end]` is all of it, its length included."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    is_tombstone: bool
-    start: int
-    end: int
-
-
-def read_payload(batch: ReadBuffer, header: BatchHeader, *, max_uncompressed: int = MAX_UNCOMPRESSED) -> bytes:
-    """The records of a batch as one run of bytes, decompressed. `batch` may go on after the batch."""
-    size = header.size
-    if not HEADER_SIZE <= size <= len(batch):
-        raise CorruptBatchError(f"the batch claims {size} bytes, {len(batch)} are there")
-    codec = header.codec
-    payload = memoryview(batch)[HEADER_SIZE:size]
-    # Compaction keeps the codec in the header of a batch that it has emptied, and leaves no payload behind it.
-    if not header.record_count and not len(payload):
-        codec = Codec.NONE
-    records = decompress(codec, payload, max_uncompressed)
-    if not 0 <= header.record_count * MIN_RECORD_SIZE <= len(records):
-        raise CorruptBatchError(f"{header.record_count} records cannot be in {len(records)} bytes")
-    return records
-
-
 def read_records(
     batch: ReadBuffer, header: BatchHeader | None = None, *, max_uncompressed: int = MAX_UNCOMPRESSED
 ) -> list[Record]:
@@ -73,9 +49,13 @@ def read_records(
         header = read_header(batch)
     payload = read_payload(batch, header, max_uncompressed=max_uncompressed)
     try:
-        return _decode_records(payload, header)
+        records = _decode_records(payload, header)
     except IndexError:
-        _raise_cut_short()
+        raise_cut_short()
+    if header.timestamp_type is TimestampType.CREATE_TIME:
+        for extreme in (max, min):
+            check_timestamp(extreme(map(_TIMESTAMP_OF, records), default=NO_TIMESTAMP))
+    return records
 
 
 def _decode_records(buf: bytes, header: BatchHeader) -> list[Record]:
@@ -109,7 +89,7 @@ def _decode_records(buf: bytes, header: BatchHeader) -> list[Record]:
         pos += 1
         if n > 127:
             if buf[pos] > 127:
-                n, pos = _read_timestamp_delta(buf, pos - 1, base_timestamp)
+                n, pos = read_unsigned(buf, pos - 1, 64)
             else:
                 n += (buf[pos] << 7) - 128
                 pos += 1
@@ -126,7 +106,7 @@ def _decode_records(buf: bytes, header: BatchHeader) -> list[Record]:
                 pos += 1
         delta = (n >> 1) ^ -(n & 1)
         if delta <= last_delta:
-            _raise_offset_order(delta, last_delta)
+            raise_offset_order(delta, last_delta)
         last_delta = delta
 
         n = buf[pos]
@@ -139,7 +119,7 @@ def _decode_records(buf: bytes, header: BatchHeader) -> list[Record]:
                 pos += 1
         if n & 1:
             if n != 1:
-                _raise_negative_length("key")
+                raise_negative_length("key")
             key = None
         else:
             start = pos
@@ -156,7 +136,7 @@ def _decode_records(buf: bytes, header: BatchHeader) -> list[Record]:
                 pos += 1
         if n & 1:
             if n != 1:
-                _raise_negative_length("value")
+                raise_negative_length("value")
             value = None
         else:
             start = pos
@@ -169,18 +149,10 @@ def _decode_records(buf: bytes, header: BatchHeader) -> list[Record]:
         else:
             pos += 1
         if pos != end:
-            _raise_wrong_length(end)
+            raise_wrong_length(end)
         append(new_tuple(record_type, (base_offset + delta, timestamp, key, value, headers)))
-    _check_end(buf, pos, last_delta, header)
+    check_end(buf, pos, last_delta, header)
     return records
-
-
-def _read_timestamp_delta(buf: bytes, pos: int, base_timestamp: int) -> tuple[int, int]:
-    """Short deltas cannot leave the range of a timestamp in practice; a long one that does is not a record's."""
-    n, pos = read_unsigned(buf, pos, 64)
-    if not _MIN_INT64 <= base_timestamp + ((n >> 1) ^ -(n & 1)) <= _MAX_INT64:
-        raise CorruptBatchError("a record's timestamp does not fit 64 bits")
-    return n, pos
 
 
 def _read_headers(buf: bytes, pos: int, headers: list[Header]) -> int:
@@ -191,7 +163,7 @@ def _read_headers(buf: bytes, pos: int, headers: list[Header]) -> int:
     for _ in range(count):
         length, pos = read_varint(buf, pos)
         if length < 0:
-            _raise_negative_length("header key")
+            raise_negative_length("header key")
         start = pos
         pos += length
         try:
@@ -201,59 +173,13 @@ def _read_headers(buf: bytes, pos: int, headers: list[Header]) -> int:
         length, pos = read_varint(buf, pos)
         if length < 0:
             if length != -1:
-                _raise_negative_length("header value")
+                raise_negative_length("header value")
             headers.append((name, None))
         else:
             start = pos
             pos += length
             headers.append((name, buf[start:pos]))
     return pos
-
-
-def scan_payload(payload: bytes, header: BatchHeader) -> list[RecordSpan]:
-    """Where each record of a payload lies, with its key; values and headers are passed over."""
-    try:
-        return _locate_records(payload, header)
-    except IndexError:
-        _raise_cut_short()
-
-
-def _locate_records(buf: bytes, header: BatchHeader) -> list[RecordSpan]:
-    timestamp = header.max_timestamp
-    has_create_time = not header.attributes & LOG_APPEND_TIME_BIT
-    spans: list[RecordSpan] = []
-    last_delta = -1
-    pos = 0
-    for _ in range(header.record_count):
-        start = pos
-        length, pos = read_varint(buf, pos)
-        end = pos + length
-        if length < MIN_RECORD_SIZE - 1 or end > len(buf):
-            _raise_wrong_length(end)
-        timestamp_delta, pos = read_varlong(buf, pos + 1)
-        if has_create_time:
-            timestamp = header.base_timestamp + timestamp_delta
-        delta, pos = read_varint(buf, pos)
-        if delta <= last_delta:
-            _raise_offset_order(delta, last_delta)
-        last_delta = delta
-        key_length, pos = read_varint(buf, pos)
-        key = None
-        if key_length >= 0:
-            key = buf[pos : pos + key_length]
-            pos += key_length
-        elif key_length != -1:
-            _raise_negative_length("key")
-        value_length, pos = read_varint(buf, pos)
-        if value_length < -1:
-            _raise_negative_length("value")
-        # The header count takes a byte at least, so the value must end before the record does.
-        if pos + max(value_length, 0) >= end:
-            _raise_wrong_length(end)
-        spans.append(RecordSpan(header.base_offset + delta, timestamp, key, value_length == -1, start, end))
-        pos = end
-    _check_end(buf, pos, last_delta, header)
-    return spans
 
 
 def iter_record_keys(
@@ -267,26 +193,47 @@ def iter_record_keys(
         yield span.offset, span.key
 
 
-def _check_end(buf: bytes, pos: int, last_delta: int, header: BatchHeader) -> None:
-    if pos != len(buf):
-        raise CorruptBatchError(f"{len(buf) - pos} bytes are left after the last of {header.record_count} records")
-    if last_delta > header.last_offset_delta:
-        raise CorruptBatchError(
-            f"a record has the offset delta {last_delta}, the last of the batch is {header.last_offset_delta}"
-        )
+class RecordsInfo(NamedTuple):
+    """What a look at every record of a batch has shown."""
+
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    uncompressed_size: int
 
 
-def _raise_cut_short() -> NoReturn:
-    raise CorruptBatchError("the records end within a record") from None
+def validate_records(
+    batch: ReadBuffer,
+    header: BatchHeader,
+    *,
+    keys_required: bool = False,
+    min_timestamp: int | None = None,
+    max_timestamp: int | None = None,
+    max_uncompressed: int = MAX_UNCOMPRESSED,
+) -> RecordsInfo:
+    """Open a producer's batch and check each record; one that breaks a rule refuses the whole batch.
 
-
-def _raise_wrong_length(end: int) -> NoReturn:
-    raise CorruptBatchError(f"a record does not end at byte {end}, where its length says")
-
-
-def _raise_negative_length(what: str) -> NoReturn:
-    raise CorruptBatchError(f"the {what} of a record has a negative length")
-
-
-def _raise_offset_order(delta: int, last_delta: int) -> NoReturn:
-    raise CorruptBatchError(f"the offset delta {delta} of a record does not follow {last_delta}")
+    `keys_required` is for compacted topics. The timestamps are bounds for CreateTime, both inclusive; a record
+    without a timestamp is exempt. Raises InvalidRecordError that names each offending record by its index, with
+    INVALID_TIMESTAMP as its code if a timestamp is to blame, or CorruptBatchError if the records cannot be read.
+    """
+    payload = read_payload(batch, header, max_uncompressed=max_uncompressed)
+    spans = scan_payload(payload, header)
+    checks_time = header.timestamp_type is TimestampType.CREATE_TIME
+    errors: list[tuple[int, str]] = []
+    code = ErrorCode.INVALID_RECORD
+    newest, newest_offset = NO_TIMESTAMP, header.base_offset
+    for index, span in enumerate(spans):
+        if span.offset != header.base_offset + index:
+            errors.append((index, f"offset {span.offset} where {header.base_offset + index} is due"))
+        if keys_required and span.key is None:
+            errors.append((index, "a record of a compacted topic needs a key"))
+        if checks_time and span.timestamp != NO_TIMESTAMP:
+            too_old = min_timestamp is not None and span.timestamp < min_timestamp
+            if too_old or (max_timestamp is not None and span.timestamp > max_timestamp):
+                errors.append((index, f"timestamp {span.timestamp} is outside the accepted range"))
+                code = ErrorCode.INVALID_TIMESTAMP
+        if span.timestamp > newest:
+            newest, newest_offset = span.timestamp, span.offset
+    if errors:
+        raise InvalidRecordError(f"record {errors[0][0]}: {errors[0][1]}", code=code, record_errors=errors)
+    return RecordsInfo(newest, newest_offset, len(payload))

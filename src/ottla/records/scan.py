@@ -1,0 +1,128 @@
+"""Gets at the records of a batch without decoding them: the decompressed payload, and where each record lies in it.
+
+The bytes come from producers, so everything a record says about itself is checked: it must take exactly the bytes it
+claims, there must be as many records as the header counts, nothing may be left over, and offsets must rise within
+the range the header gives. The checksum is not checked here; `batch.crc_is_valid` does that.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, NoReturn
+
+from ottla.base.errors import CorruptBatchError
+from ottla.base.types import ReadBuffer
+from ottla.records.batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, BatchHeader
+from ottla.records.compression import Codec, decompress
+from ottla.records.varint import read_varint, read_varlong
+
+MAX_UNCOMPRESSED: Final = 100 * 1024 * 1024
+"""How large the records of one batch may become unless a caller says otherwise: as large as a request may be."""
+
+MIN_RECORD_SIZE: Final = 7
+
+_MIN_INT64: Final = -(1 << 63)
+_MAX_INT64: Final = (1 << 63) - 1
+
+
+class RecordSpan(NamedTuple):
+    """A record that was located but not decoded: `payload[start:end]` is all of it, its length included."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    is_tombstone: bool
+    start: int
+    end: int
+
+
+def read_payload(batch: ReadBuffer, header: BatchHeader, *, max_uncompressed: int = MAX_UNCOMPRESSED) -> bytes:
+    """The records of a batch as one run of bytes, decompressed. `batch` may go on after the batch."""
+    size = header.size
+    if not HEADER_SIZE <= size <= len(batch):
+        raise CorruptBatchError(f"the batch claims {size} bytes, {len(batch)} are there")
+    codec = header.codec
+    payload = memoryview(batch)[HEADER_SIZE:size]
+    # Compaction keeps the codec in the header of a batch that it has emptied, and leaves no payload behind it.
+    if not header.record_count and not len(payload):
+        codec = Codec.NONE
+    records = decompress(codec, payload, max_uncompressed)
+    if not 0 <= header.record_count * MIN_RECORD_SIZE <= len(records):
+        raise CorruptBatchError(f"{header.record_count} records cannot be in {len(records)} bytes")
+    return records
+
+
+def scan_payload(payload: bytes, header: BatchHeader) -> list[RecordSpan]:
+    """Where each record of a payload lies, with its key; values and headers are passed over."""
+    try:
+        return _locate_records(payload, header)
+    except IndexError:
+        raise_cut_short()
+
+
+def _locate_records(buf: bytes, header: BatchHeader) -> list[RecordSpan]:
+    timestamp = header.max_timestamp
+    has_create_time = not header.attributes & LOG_APPEND_TIME_BIT
+    spans: list[RecordSpan] = []
+    last_delta = -1
+    pos = 0
+    for _ in range(header.record_count):
+        start = pos
+        length, pos = read_varint(buf, pos)
+        end = pos + length
+        if length < MIN_RECORD_SIZE - 1 or end > len(buf):
+            raise_wrong_length(end)
+        timestamp_delta, pos = read_varlong(buf, pos + 1)
+        if has_create_time:
+            timestamp = header.base_timestamp + timestamp_delta
+            check_timestamp(timestamp)
+        delta, pos = read_varint(buf, pos)
+        if delta <= last_delta:
+            raise_offset_order(delta, last_delta)
+        last_delta = delta
+        key_length, pos = read_varint(buf, pos)
+        key = None
+        if key_length >= 0:
+            key = buf[pos : pos + key_length]
+            pos += key_length
+        elif key_length != -1:
+            raise_negative_length("key")
+        value_length, pos = read_varint(buf, pos)
+        if value_length < -1:
+            raise_negative_length("value")
+        # The header count takes a byte at least, so the value must end before the record does.
+        if pos + max(value_length, 0) >= end:
+            raise_wrong_length(end)
+        spans.append(RecordSpan(header.base_offset + delta, timestamp, key, value_length == -1, start, end))
+        pos = end
+    check_end(buf, pos, last_delta, header)
+    return spans
+
+
+def check_end(buf: bytes, pos: int, last_delta: int, header: BatchHeader) -> None:
+    if pos != len(buf):
+        raise CorruptBatchError(f"{len(buf) - pos} bytes are left after the last of {header.record_count} records")
+    if last_delta > header.last_offset_delta:
+        raise CorruptBatchError(
+            f"a record has the offset delta {last_delta}, the last of the batch is {header.last_offset_delta}"
+        )
+
+
+def check_timestamp(timestamp: int) -> None:
+    if not _MIN_INT64 <= timestamp <= _MAX_INT64:
+        raise CorruptBatchError("the timestamp of a record does not fit 64 bits")
+
+
+def raise_cut_short() -> NoReturn:
+    raise CorruptBatchError("the records end within a record") from None
+
+
+def raise_wrong_length(end: int) -> NoReturn:
+    raise CorruptBatchError(f"a record does not end at byte {end}, where its length says")
+
+
+def raise_negative_length(what: str) -> NoReturn:
+    raise CorruptBatchError(f"the {what} of a record has a negative length")
+
+
+def raise_offset_order(delta: int, last_delta: int) -> NoReturn:
+    raise CorruptBatchError(f"the offset delta {delta} of a record does not follow {last_delta}")
