@@ -1,0 +1,396 @@
+"""A broker's configuration: Kafka's names read from a file, the environment and the command line, checked before start.
+
+Owns the layers a value can come from (default, static, dynamic for the cluster, dynamic for this broker) and what
+follows from several settings together. Declarations are in `config_keys`, topic settings in `config_topics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla.base.errors import InvalidConfigError
+from ottla.base.options import OptionSet, Update, Value, Values
+from ottla.base.properties import parse_properties
+from ottla.broker.config_keys import coordinators, log, network, replication, security, store, tiered
+from ottla.broker.config_listeners import (
+    Listener,
+    check_advertised,
+    check_ports,
+    host_name,
+    parse_listeners,
+    parse_protocol_map,
+)
+
+ENVIRONMENT_PREFIX = "OTTLA_"
+
+BROKER_OPTIONS = OptionSet(
+    "broker",
+    (
+        *network.OPTIONS,
+        *log.OPTIONS,
+        *replication.OPTIONS,
+        *coordinators.OPTIONS,
+        *security.OPTIONS,
+        *store.OPTIONS,
+        *tiered.OPTIONS,
+    ),
+    prefixes=("listener.name.", "rsm.config.", "rlmm.config."),
+)
+
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    name: group
+    for group in (
+        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        ("log.roll.ms", "log.roll.hours"),
+        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+        ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    )
+    for name in group
+}
+"""Settings that say the same thing, the one that wins first."""
+
+_ONE_BROKER_DEFAULTS: dict[str, Value] = {
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+}
+"""Without ZooKeeper the cluster is this broker, and internal topics with three replicas could never be created."""
+
+ACTIVE: frozenset[str] = frozenset(
+    {
+        "advertised.listeners",
+        "auto.create.topics.enable",
+        "background.threads",
+        "broker.id",
+        "broker.id.generation.enable",
+        "broker.rack",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "connections.max.idle.ms",
+        "default.replication.factor",
+        "delete.topic.enable",
+        "fetch.max.bytes",
+        "inter.broker.listener.name",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "log.flush.interval.messages",
+        "log.flush.interval.ms",
+        "log.flush.offset.checkpoint.interval.ms",
+        "log.flush.scheduler.interval.ms",
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "log.index.interval.bytes",
+        "log.index.size.max.bytes",
+        "log.message.timestamp.after.max.ms",
+        "log.message.timestamp.before.max.ms",
+        "log.message.timestamp.difference.max.ms",
+        "log.message.timestamp.type",
+        "log.preallocate",
+        "log.roll.hours",
+        "log.roll.jitter.hours",
+        "log.roll.jitter.ms",
+        "log.roll.ms",
+        "log.segment.bytes",
+        "log.segment.delete.delay.ms",
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "max.incremental.fetch.session.cache.slots",
+        "message.max.bytes",
+        "min.insync.replicas",
+        "node.id",
+        "num.partitions",
+        "producer.id.expiration.ms",
+        "replica.high.watermark.checkpoint.interval.ms",
+        "reserved.broker.max.id",
+        "security.inter.broker.protocol",
+        "socket.listen.backlog.size",
+        "socket.receive.buffer.bytes",
+        "socket.request.max.bytes",
+        "socket.send.buffer.bytes",
+    }
+)
+"""The settings something acts on today. Whoever makes another one work adds it here; others are reported at start."""
+
+
+class UnusedSetting(NamedTuple):
+    name: str
+    reason: str
+
+
+class BrokerConfig(Values):
+    """Immutable: a dynamic change makes a new one with `with_dynamic`.
+
+    `static` is what the broker was started with; `cluster_wide` and `per_broker` are the dynamic layers above it.
+    """
+
+    def __init__(
+        self,
+        static: Mapping[str, str],
+        *,
+        cluster_wide: Mapping[str, str] | None = None,
+        per_broker: Mapping[str, str] | None = None,
+        ignored_environment: Iterable[str] = (),
+    ) -> None:
+        self.static = dict(static)
+        self.cluster_wide = dict(cluster_wide or {})
+        self.per_broker = dict(per_broker or {})
+        self.ignored_environment = tuple(ignored_environment)
+        given = dict(self.static)
+        for layer in (self.cluster_wide, self.per_broker):
+            _overlay(given, layer)
+        values = dict(BROKER_OPTIONS.parse(given))
+        if values["zookeeper.connect"] is None:
+            values.update({name: default for name, default in _ONE_BROKER_DEFAULTS.items() if name not in given})
+        super().__init__(values, given)
+        self._check()
+
+    @classmethod
+    def load(
+        cls,
+        properties_file: Path | None = None,
+        overrides: Iterable[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> BrokerConfig:
+        """What was asked for: the command line's `name=value` pairs beat the environment, which beats the file."""
+        static = read_properties_file(properties_file) if properties_file is not None else {}
+        from_environment, ignored = settings_from_environment(environ or {})
+        static.update(from_environment)
+        for override in overrides:
+            name, equals, value = override.partition("=")
+            if not equals or not name.strip():
+                raise InvalidConfigError(override, f"--override {override!r} is not of the form name=value")
+            static[name.strip()] = value
+        return cls(static, ignored_environment=ignored)
+
+    def with_dynamic(self, *, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> BrokerConfig:
+        for layer, allowed in (
+            (cluster_wide, (Update.CLUSTER_WIDE,)),
+            (per_broker, (Update.CLUSTER_WIDE, Update.PER_BROKER)),
+        ):
+            for name in layer:
+                check_dynamic(name, allowed)
+        return BrokerConfig(
+            self.static,
+            cluster_wide=cluster_wide,
+            per_broker=per_broker,
+            ignored_environment=self.ignored_environment,
+        )
+
+    def default(self, name: str) -> Value:
+        """The value `name` has if nothing sets it."""
+        if self["zookeeper.connect"] is None and name in _ONE_BROKER_DEFAULTS:
+            return _ONE_BROKER_DEFAULTS[name]
+        return BROKER_OPTIONS[name].default
+
+    # What follows from several settings together.
+
+    @property
+    def broker_id(self) -> int | None:
+        """None: to be found in meta.properties, or generated."""
+        broker_id = self.integer("broker.id") if "broker.id" in self.given else self.integer("node.id")
+        return None if broker_id == -1 else broker_id
+
+    @property
+    def uses_embedded_store(self) -> bool:
+        return self["zookeeper.connect"] is None
+
+    @property
+    def log_dirs(self) -> list[Path]:
+        text = self.optional_text("log.dirs") or self.text("log.dir")
+        return [Path(part.strip()).expanduser() for part in text.split(",") if part.strip()]
+
+    @property
+    def listener_security_protocol_map(self) -> dict[str, str]:
+        key = "listener.security.protocol.map"
+        return parse_protocol_map(key, self.text(key))
+
+    @cached_property
+    def listeners(self) -> list[Listener]:
+        return parse_listeners("listeners", self.text("listeners"), self.listener_security_protocol_map)
+
+    @cached_property
+    def advertised_listeners(self) -> list[Listener]:
+        """What clients are told. A port of 0 stands for the one that was bound."""
+        text = self.optional_text("advertised.listeners")
+        if text:
+            return parse_listeners("advertised.listeners", text, self.listener_security_protocol_map)
+        host: str | None = None
+        advertised = []
+        for listener in self.listeners:
+            if listener.binds_every_interface:
+                host = host or host_name()
+                listener = listener._replace(host=host)
+            advertised.append(listener)
+        return advertised
+
+    @property
+    def inter_broker_listener_name(self) -> str:
+        name = self.optional_text("inter.broker.listener.name")
+        if name is not None:
+            return name.upper()
+        protocol = self.text("security.inter.broker.protocol")
+        return next((listener.name for listener in self.listeners if listener.protocol == protocol), protocol)
+
+    @property
+    def max_connections_per_ip_overrides(self) -> dict[str, int]:
+        key = "max.connections.per.ip.overrides"
+        overrides: dict[str, int] = {}
+        for entry in filter(None, (part.strip() for part in self.text(key).split(","))):
+            host, colon, count = entry.rpartition(":")
+            if not colon or not host or not count.strip().isdecimal():
+                raise InvalidConfigError(key, f"{key}: {entry!r} is not of the form address:count")
+            overrides[host.strip()] = int(count)
+        return overrides
+
+    @property
+    def retention_ms(self) -> int:
+        ms = self.optional_integer("log.retention.ms")
+        if ms is None:
+            minutes = self.optional_integer("log.retention.minutes")
+            ms = minutes * 60_000 if minutes is not None else self.integer("log.retention.hours") * 3_600_000
+        return max(ms, -1)
+
+    @property
+    def roll_ms(self) -> int:
+        ms = self.optional_integer("log.roll.ms")
+        return ms if ms is not None else self.integer("log.roll.hours") * 3_600_000
+
+    @property
+    def roll_jitter_ms(self) -> int:
+        ms = self.optional_integer("log.roll.jitter.ms")
+        return ms if ms is not None else self.integer("log.roll.jitter.hours") * 3_600_000
+
+    @property
+    def flush_ms(self) -> int:
+        ms = self.optional_integer("log.flush.interval.ms")
+        return ms if ms is not None else self.integer("log.flush.scheduler.interval.ms")
+
+    # What the person who starts the broker should know.
+
+    def unused_settings(self) -> list[UnusedSetting]:
+        """The settings that were given and do nothing, each with the reason."""
+        unused = []
+        for name in sorted(self.given - ACTIVE):
+            option = BROKER_OPTIONS.get(name)
+            reason = option.no_effect if option is not None and option.no_effect else "nothing acts on it yet"
+            unused.append(UnusedSetting(name, reason))
+        return unused
+
+    def notices(self) -> list[str]:
+        """One sentence each on settings that are deprecated, do nothing or were not understood."""
+        sentences = [f"{unused.name} has no effect: {unused.reason}" for unused in self.unused_settings()]
+        for name in sorted(self.given):
+            option = BROKER_OPTIONS.get(name)
+            if option is not None and option.deprecated:
+                sentences.append(f"{name} is deprecated; use {option.deprecated}")
+        sentences += [
+            f"the environment variable {variable} is not a setting and was ignored"
+            for variable in self.ignored_environment
+        ]
+        return sentences
+
+    def _check(self) -> None:
+        check_ports("listeners", self.listeners)
+        published = self.listeners
+        if self.optional_text("advertised.listeners"):
+            check_advertised(self.advertised_listeners, self.listeners)
+            published = self.advertised_listeners
+        _ = self.max_connections_per_ip_overrides
+        if "inter.broker.listener.name" in self.given and "security.inter.broker.protocol" in self.given:
+            raise InvalidConfigError(
+                "inter.broker.listener.name",
+                "inter.broker.listener.name and security.inter.broker.protocol cannot both be set",
+            )
+        if self.inter_broker_listener_name not in {listener.name for listener in published}:
+            raise InvalidConfigError(
+                "inter.broker.listener.name",
+                f"the listener between brokers, {self.inter_broker_listener_name}, is not one of the advertised ones; "
+                "set inter.broker.listener.name",
+            )
+        self._check_identity()
+        if self.items_of("process.roles"):
+            raise InvalidConfigError(
+                "process.roles", "process.roles must be empty: there is no KRaft here, set zookeeper.connect or nothing"
+            )
+        if not self.log_dirs:
+            raise InvalidConfigError("log.dirs", "log.dirs must name at least one directory")
+        if self.retention_ms == 0:
+            raise InvalidConfigError("log.retention.ms", "log.retention.ms must be -1 (for ever) or at least 1")
+        if self.integer("replica.fetch.wait.max.ms") > self.integer("replica.lag.time.max.ms"):
+            raise InvalidConfigError(
+                "replica.fetch.wait.max.ms", "replica.fetch.wait.max.ms must not exceed replica.lag.time.max.ms"
+            )
+
+    def _check_identity(self) -> None:
+        ids = {self.integer(name) for name in ("broker.id", "node.id") if name in self.given}
+        if len(ids) > 1:
+            raise InvalidConfigError("node.id", "broker.id and node.id are both set and differ")
+        if self.broker_id is None:
+            if not self.flag("broker.id.generation.enable"):
+                raise InvalidConfigError("broker.id", "broker.id must be set, as broker.id.generation.enable is false")
+            return
+        highest = self.integer("reserved.broker.max.id")
+        if self.broker_id < 0 or (self.flag("broker.id.generation.enable") and self.broker_id > highest):
+            raise InvalidConfigError(
+                "broker.id", f"broker.id must be 0 to {highest} (reserved.broker.max.id), or -1 to have one generated"
+            )
+
+
+def read_properties_file(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as e:
+        raise InvalidConfigError(str(path), f"cannot read {path}: {(e.strerror or str(e)).lower()}") from None
+    except UnicodeDecodeError:
+        raise InvalidConfigError(str(path), f"{path} is not a text file in UTF-8") from None
+    try:
+        return parse_properties(text)
+    except InvalidConfigError as e:
+        raise InvalidConfigError(e.key, f"{path}, {e.message}") from None
+
+
+def environment_name(name: str) -> str:
+    """The environment variable that sets `name`: log.dirs is OTTLA_LOG_DIRS."""
+    return ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
+
+
+def settings_from_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Settings by name, and the variables with our prefix that are none.
+
+    Those are not an error, since Kubernetes sets such variables for every service that happens to be called ottla.
+    """
+    settings: dict[str, str] = {}
+    ignored: list[str] = []
+    given = sorted(variable for variable in environ if variable.startswith(ENVIRONMENT_PREFIX))
+    known = {environment_name(name): name for name in BROKER_OPTIONS} if given else {}
+    for variable in given:
+        if variable in known:
+            settings[known[variable]] = environ[variable]
+        else:
+            ignored.append(variable)
+    return settings, ignored
+
+
+def check_dynamic(name: str, allowed: tuple[Update, ...]) -> None:
+    if BROKER_OPTIONS.accepts_unseen(name):
+        update = Update.PER_BROKER
+    else:
+        update = BROKER_OPTIONS.find(name).update
+    if update not in allowed:
+        how = "can only be set at start" if update is Update.READ_ONLY else "can only be set for one broker"
+        raise InvalidConfigError(name, f"{name} {how}")
+
+
+def _overlay(settings: dict[str, str], layer: Mapping[str, str]) -> None:
+    """Puts a layer on top. Hours set above milliseconds still win, so the lower layer's synonyms go."""
+    for name in layer:
+        for synonym in SYNONYMS.get(name, ()):
+            settings.pop(synonym, None)
+    settings.update(layer)
