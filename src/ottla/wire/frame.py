@@ -1,0 +1,193 @@
+"""Bytes in, frames out: cuts a connection's byte stream into length-prefixed frames without copying the common case.
+
+This owns the receive buffers and nothing else: it reads no socket. The caller asks where to receive (`receive_buffer`),
+says how much came (`received`), and handles the frames it gets before it asks any reader of the same pool again, because
+all readers of a pool share one large buffer. A frame that is still incomplete leaves that buffer at once: a small one is
+set aside and put back in front of the next bytes, a large one moves to a buffer of its own, which the rest is received
+into directly.
+"""
+
+from __future__ import annotations
+
+from ottla.base.errors import ProtocolError
+
+SHARED_BUFFER_BYTES = 256 * 1024
+SET_ASIDE_BYTES_MAX = 16 * 1024
+"""Frames up to this size are put back into the shared buffer instead of getting one of their own."""
+
+_CLASS_BYTES_MIN = 64 * 1024
+_POOLED_BYTES_MAX = 32 * 1024 * 1024
+_SIZE_BYTES = 4
+
+_GUESSES = (
+    (b"\x16\x03", "this looks like a TLS client on a listener without TLS"),
+    (b"GET ", "this looks like an HTTP request"),
+    (b"POST", "this looks like an HTTP request"),
+    (b"PUT ", "this looks like an HTTP request"),
+    (b"HEAD", "this looks like an HTTP request"),
+    (b"OPTI", "this looks like an HTTP request"),
+    (b"HTTP", "this looks like an HTTP response"),
+    (b"SSH-", "this looks like an SSH client"),
+)
+
+
+class BufferPool:
+    """The shared receive buffer, and spare buffers for large frames by size class (powers of two)."""
+
+    def __init__(self, shared_bytes: int = SHARED_BUFFER_BYTES, pooled_bytes_max: int = _POOLED_BYTES_MAX) -> None:
+        self.shared = memoryview(bytearray(shared_bytes))
+        self._spare: dict[int, list[bytearray]] = {}
+        self._spare_bytes = 0
+        self._spare_bytes_max = pooled_bytes_max
+
+    def take(self, needed_bytes: int, have_bytes: int) -> bytearray:
+        """A buffer for a frame of `needed_bytes`, of which `have_bytes` have come.
+
+        A spare one of the full size is free to use. Without one the buffer is only twice what has come: a peer that
+        announces a large frame gets memory as it sends, not for the announcement.
+        """
+        wanted = _size_class(needed_bytes)
+        if spare := self._spare.get(wanted):
+            self._spare_bytes -= wanted
+            return spare.pop()
+        affordable = _size_class(2 * have_bytes)
+        if affordable >= wanted:
+            return bytearray(wanted)
+        if spare := self._spare.get(affordable):
+            self._spare_bytes -= affordable
+            return spare.pop()
+        return bytearray(affordable)
+
+    def give_back(self, buffer: bytearray) -> None:
+        size = len(buffer)
+        if self._spare_bytes + size <= self._spare_bytes_max:
+            self._spare_bytes += size
+            self._spare.setdefault(size, []).append(buffer)
+
+
+def _size_class(size: int) -> int:
+    return max(_CLASS_BYTES_MIN, 1 << (size - 1).bit_length())
+
+
+_default_pool: BufferPool | None = None
+
+
+def default_pool() -> BufferPool:
+    """The pool of this process's event loop; a second loop in another thread needs a pool of its own."""
+    global _default_pool
+    if _default_pool is None:
+        _default_pool = BufferPool()
+    return _default_pool
+
+
+class FrameReader:
+    """The frames of one connection."""
+
+    __slots__ = ("_aside", "_frame_bytes", "_have_bytes", "_own", "_pool", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int, pool: BufferPool | None = None) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._pool = pool if pool is not None else default_pool()
+        self._aside = b""
+        """The start of a small frame (or of its size), kept until more comes."""
+        self._own: bytearray | None = None
+        """The buffer of a large frame, while it fills and until the caller has handled it."""
+        self._frame_bytes = 0
+        self._have_bytes = 0
+
+    @property
+    def is_mid_frame(self) -> bool:
+        """Whether the stream so far ends within a frame: an end of file now would cut it off."""
+        return bool(self._aside) or (self._own is not None and self._have_bytes < self._frame_bytes)
+
+    def receive_buffer(self) -> memoryview:
+        """Where the next bytes go. Frames handed out before, by any reader of the pool, are void from here on."""
+        own = self._own
+        if own is None:
+            aside = self._aside
+            shared = self._pool.shared
+            if not aside:
+                return shared
+            shared[: len(aside)] = aside
+            return shared[len(aside) :]
+        if self._have_bytes == self._frame_bytes:
+            self._release()
+            return self._pool.shared
+        if self._have_bytes == len(own):
+            own = self._grow(own)
+        return memoryview(own)[self._have_bytes : self._frame_bytes]
+
+    def received(self, count: int) -> list[memoryview]:
+        """The frames (without their size) that `count` more bytes completed.
+
+        They are writable views, to be handled before the next `receive_buffer` of any reader of the pool.
+        """
+        if self._own is not None:
+            self._have_bytes += count
+            if self._have_bytes < self._frame_bytes:
+                return []
+            return [memoryview(self._own)[: self._frame_bytes]]
+        shared = self._pool.shared
+        end = len(self._aside) + count
+        self._aside = b""
+        frames = []
+        position = 0
+        while end - position >= _SIZE_BYTES:
+            start = position + _SIZE_BYTES
+            size = int.from_bytes(shared[position:start], "big", signed=True)
+            if not 0 <= size <= self.max_frame_bytes:
+                raise self._refusal(size, bytes(shared[position:start]))
+            if size > end - start:
+                self._keep(shared, position, end, size)
+                return frames
+            position = start + size
+            frames.append(shared[start:position])
+        self._aside = bytes(shared[position:end])
+        return frames
+
+    def detach(self, frames: list[memoryview]) -> list[memoryview]:
+        """The same frames in memory of their own, for a caller that cannot handle them now."""
+        if self._own is not None and len(frames) == 1 and frames[0].obj is self._own:
+            self._own = None
+            self._frame_bytes = self._have_bytes = 0
+            return frames
+        return [memoryview(bytearray(frame)) for frame in frames]
+
+    def close(self) -> None:
+        """Gives the buffers back; the reader is of no use after that."""
+        self._aside = b""
+        self._release()
+
+    def _keep(self, shared: memoryview, position: int, end: int, size: int) -> None:
+        """Moves the incomplete frame at `position` out of the shared buffer."""
+        if size + _SIZE_BYTES <= min(SET_ASIDE_BYTES_MAX, len(shared)):
+            self._aside = bytes(shared[position:end])
+            return
+        start = position + _SIZE_BYTES
+        have = end - start
+        own = self._pool.take(size, have)
+        own[:have] = shared[start:end]
+        self._own = own
+        self._frame_bytes = size
+        self._have_bytes = have
+
+    def _grow(self, own: bytearray) -> bytearray:
+        larger = self._pool.take(self._frame_bytes, self._have_bytes)
+        larger[: self._have_bytes] = own
+        self._pool.give_back(own)
+        self._own = larger
+        return larger
+
+    def _release(self) -> None:
+        if self._own is not None:
+            self._pool.give_back(self._own)
+            self._own = None
+        self._frame_bytes = self._have_bytes = 0
+
+    def _refusal(self, size: int, first: bytes) -> ProtocolError:
+        for prefix, guess in _GUESSES:
+            if first.startswith(prefix):
+                return ProtocolError(f"not a Kafka frame: {guess}")
+        if size < 0:
+            return ProtocolError(f"a frame cannot have {size} bytes")
+        return ProtocolError(f"a frame of {size} bytes is over the limit of {self.max_frame_bytes}")

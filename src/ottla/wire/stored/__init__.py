@@ -1,0 +1,1 @@
+"""Messages that are kept rather than exchanged: coordinator records, consumer metadata, producer snapshots."""
