@@ -17,7 +17,7 @@ from ottla.net.channel import Channel, FileTruncatedError
 from ottla.net.limits import ComplaintBudget, ConnectionLimits
 from ottla.net.outgoing import Flushed, Outgoing, Piece
 from ottla.net.service import Deferred, Service
-from ottla.wire.frame import FrameReader
+from ottla.wire.frame import BufferPool, FrameReader
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ class ConnectionContext:
     turn_end: TurnEnd = field(init=False)
     stats: ServerStats = field(default_factory=ServerStats)
     complaints: ComplaintBudget = field(default_factory=ComplaintBudget)
+    buffers: BufferPool = field(default_factory=BufferPool)
 
     def __post_init__(self) -> None:
         self.turn_end = TurnEnd(self.loop)
@@ -136,7 +137,7 @@ class ClientConnection:
         self._channel = channel
         self._fd = channel.fileno()
         self._handle = context.service.handle
-        self._reader = FrameReader(context.limits.max_request_bytes)
+        self._reader = FrameReader(context.limits.max_request_bytes, context.buffers)
         self._outgoing = Outgoing(channel)
         self._slots: deque[Deferred | Sequence[Piece]] = deque()
         """Replies that wait behind a late one, which is the first of them."""
@@ -193,7 +194,10 @@ class ClientConnection:
             if frames and not self._serve_received(frames):
                 break
             # A short read has emptied the socket: asking again would only cost a system call.
-            if count < len(buffer) or received_bytes >= RECEIVE_BYTES_PER_TURN:
+            if count < len(buffer):
+                break
+            # Stopping right behind a large frame would keep its buffer for as long as the peer is silent.
+            if received_bytes >= RECEIVE_BYTES_PER_TURN and reader.is_mid_frame:
                 break
         self._context.stats.received_bytes_total += received_bytes
 
@@ -417,6 +421,7 @@ class ClientConnection:
         if self._is_blocked:
             self._context.loop.remove_writer(self._fd)
         self._channel.close()
+        self._reader.close()
         self._unserved = []
         abandoned = [slot for slot in self._slots if isinstance(slot, Deferred)]
         self._slots.clear()
