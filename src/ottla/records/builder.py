@@ -278,14 +278,14 @@ def rebuild_batch(
 
     Base and last offset, sequence and producer stay as they were, because they are the batch's identity; the largest
     timestamp is that of the records left. A delete horizon takes the place of the base timestamp (KIP-534), so the
-    timestamps inside are written anew only when one is set or taken away. No record left gives an empty batch.
+    timestamps inside are written anew only when a new one is set. No record left gives an empty batch: a header alone,
+    which still tells where the batch was and what its producer's last sequence is.
     """
     codec = header.codec if codec is None else codec
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT) | codec
     if not kept:
-        empty = header._replace(
-            attributes=attributes, base_timestamp=NO_TIMESTAMP, max_timestamp=NO_TIMESTAMP, record_count=0
-        )
+        attributes &= ~CODEC_MASK
+        empty = header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
         return pack_batch(empty, b"")
     base_timestamp = header.base_timestamp
     if delete_horizon_ms is not None:

@@ -42,7 +42,7 @@ def read_payload(batch: ReadBuffer, header: BatchHeader, *, max_uncompressed: in
         raise CorruptBatchError(f"the batch claims {size} bytes, {len(batch)} are there")
     codec = header.codec
     payload = memoryview(batch)[HEADER_SIZE:size]
-    # Compaction keeps the codec in the header of a batch that it has emptied, and leaves no payload behind it.
+    # A batch that compaction has emptied has no payload at all, which is not what a codec makes of no records.
     if not header.record_count and not len(payload):
         codec = Codec.NONE
     records = decompress(codec, payload, max_uncompressed)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ottla.records import checksum
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_the_extension_is_loaded_without_the_packages_slow_init() -> None:
+    loaded = run(
+        "import sys, ottla.records.checksum as c\n"
+        "print(c.crc32c(b'123456789') == 0xe3069283, 'crc32c' in sys.modules, 'importlib.metadata' in sys.modules)"
+    )
+    assert loaded == "True False False"
+
+
+def test_the_package_can_still_be_imported_and_is_the_same() -> None:
+    code = "import ottla.records.checksum as c, crc32c; print(crc32c.crc32c is c.crc32c, bool(crc32c.__version__))"
+    assert run(code) == "True True"
+
+
+def test_an_unknown_layout_of_the_package_falls_back_to_a_plain_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checksum, "_load_extension", lambda: None)
+    assert checksum._find_crc32c()(b"123456789") == 0xE3069283
