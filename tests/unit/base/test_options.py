@@ -1,0 +1,158 @@
+"""Options: what parses, what does not, and that the sentence says why."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.base.errors import ErrorCode, InvalidConfigError
+from ottla.base.options import (
+    MAX_DOUBLE,
+    MAX_LONG,
+    Between,
+    EachOf,
+    Matching,
+    OneOf,
+    Option,
+    OptionSet,
+    Secret,
+    Type,
+    Value,
+    format_value,
+)
+
+
+def option(type_: Type, default: Value = None, **kwargs: object) -> Option:
+    return Option("some.setting", type_, default, "A setting.", **kwargs)  # type: ignore[arg-type]
+
+
+def refusal(declared: Option, text: str | None) -> str:
+    with pytest.raises(InvalidConfigError) as caught:
+        declared.parse(text)
+    assert caught.value.key == declared.name
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("type_", "text", "value"),
+    [
+        (Type.BOOLEAN, "TRUE", True),
+        (Type.BOOLEAN, " false ", False),
+        (Type.INT, "-2147483648", -(2**31)),
+        (Type.INT, " +7 ", 7),
+        (Type.SHORT, "32767", 32767),
+        (Type.LONG, "9223372036854775807", MAX_LONG),
+        (Type.DOUBLE, "1.7976931348623157E308", MAX_DOUBLE),
+        (Type.DOUBLE, ".5", 0.5),
+        (Type.LIST, "", ()),
+        (Type.LIST, " a , b,c ", ("a", "b", "c")),
+        (Type.STRING, " text ", "text"),
+        (Type.CLASS, "org.example.Thing", "org.example.Thing"),
+    ],
+)
+def test_text_becomes_a_value(type_: Type, text: str, value: Value) -> None:
+    assert option(type_).parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("type_", "text", "words"),
+    [
+        (Type.BOOLEAN, "yes", "must be true or false, but was 'yes'"),
+        (Type.INT, "2147483648", "must be a whole number of at most 32 bits, but was '2147483648'"),
+        (Type.INT, "1_000", "must be a whole number, but was '1_000'"),
+        (Type.INT, "", "must be a whole number, but was ''"),
+        (Type.SHORT, "32768", "at most 16 bits"),
+        (Type.LONG, "9223372036854775808", "at most 64 bits"),
+        (Type.DOUBLE, "nan", "must be a number"),
+        (Type.DOUBLE, "1e999", "must be a number a double can hold"),
+    ],
+)
+def test_text_of_the_wrong_type_is_refused_in_one_sentence(type_: Type, text: str, words: str) -> None:
+    message = refusal(option(type_), text)
+    assert message.startswith("some.setting ")
+    assert words in message
+
+
+def test_null_is_a_value_only_where_the_default_is_null() -> None:
+    assert option(Type.INT).parse(None) is None
+    assert refusal(option(Type.INT, 5), None) == "some.setting needs a value, but was null"
+
+
+@pytest.mark.parametrize(
+    ("check", "good", "bad", "words"),
+    [
+        (Between(1), "1", "0", "at least 1"),
+        (Between(1, 9, or_else=-1), "-1", "0", "-1 or 1 to 9"),
+        (Between(high=3), "3", "4", "at most 3"),
+    ],
+)
+def test_bounds(check: Between, good: str, bad: str, words: str) -> None:
+    declared = option(Type.INT, valid=check)
+    assert declared.parse(good) == int(good)
+    assert refusal(declared, bad) == f"some.setting must be {words}, but was '{bad}'"
+
+
+def test_choices_and_patterns() -> None:
+    assert "one of gzip, zstd" in refusal(option(Type.STRING, valid=OneOf("gzip", "zstd")), "lzma")
+    assert "only name a, b" in refusal(option(Type.LIST, valid=EachOf("a", "b")), "a,c")
+    pairs = option(Type.LIST, valid=Matching(r"\d+:\d+", "pairs"))
+    assert pairs.parse("1:2,3:4") == ("1:2", "3:4")
+    assert "must be pairs" in refusal(pairs, "1:2,x")
+
+
+def test_a_password_never_shows() -> None:
+    declared = option(Type.PASSWORD, valid=Matching("never", "never"))
+    assert declared.sensitive
+    assert "hunter2" not in refusal(declared, "hunter2")
+    secret = Secret("hunter2")
+    assert "hunter2" not in f"{secret} {secret!r}"
+    assert secret.reveal() == "hunter2"
+    assert format_value(secret) is None
+
+
+def test_an_unknown_name_is_refused_with_a_suggestion() -> None:
+    options = OptionSet("test", [option(Type.INT, 1)], prefixes=("plugin.",))
+    with pytest.raises(InvalidConfigError, match=r"unknown test setting some\.seting; did you mean some\.setting\?"):
+        options.parse({"some.seting": "1"})
+    with pytest.raises(InvalidConfigError) as caught:
+        options.parse({"entirely.different": "1"})
+    assert "did you mean" not in caught.value.message
+    assert options.parse({"plugin.anything": "x"})["plugin.anything"] == "x"
+
+
+def test_values_know_what_was_given_and_their_types() -> None:
+    options = OptionSet("test", [option(Type.INT, 1), Option("flag", Type.BOOLEAN, False, "A flag.")])
+    values = options.parse({"flag": "true"})
+    assert values.given == {"flag"}
+    assert values.integer("some.setting") == 1
+    assert values.flag("flag")
+    with pytest.raises(TypeError, match="flag is not an integer"):
+        values.integer("flag")
+
+
+def test_a_name_cannot_be_declared_twice() -> None:
+    with pytest.raises(ValueError, match="declared twice"):
+        OptionSet("test", [option(Type.INT), option(Type.LONG)])
+
+
+_ITEM = st.text(alphabet=st.characters(codec="ascii", exclude_characters=","), min_size=1).filter(
+    lambda text: text == text.strip()
+)
+
+
+@given(
+    st.one_of(
+        st.tuples(st.just(Type.BOOLEAN), st.booleans()),
+        st.tuples(st.just(Type.INT), st.integers(-(2**31), 2**31 - 1)),
+        st.tuples(st.just(Type.LONG), st.integers(-(2**63), 2**63 - 1)),
+        st.tuples(st.just(Type.DOUBLE), st.floats(allow_nan=False, allow_infinity=False)),
+        st.tuples(st.just(Type.LIST), st.lists(_ITEM).map(tuple)),
+    )
+)
+def test_a_formatted_value_parses_back(pair: tuple[Type, Value]) -> None:
+    type_, value = pair
+    text = format_value(value)
+    assert text is not None
+    assert option(type_).parse(text) == value

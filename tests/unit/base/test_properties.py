@@ -1,0 +1,50 @@
+"""Java's properties format, by the rules of java.util.Properties."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.base.errors import InvalidConfigError
+from ottla.base.properties import parse_properties
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=1\nb:2\nc 3\n", {"a": "1", "b": "2", "c": "3"}),
+        ("  a = 1  \n", {"a": "1  "}),
+        ("# no\n ! no\n\n \t\na=#yes", {"a": "#yes"}),
+        ("a=1\\\n   ,2\\\n,3", {"a": "1,2,3"}),
+        ("a=1\\\n#2", {"a": "1#2"}),
+        ("a=one\\\\\nb=2", {"a": "one\\", "b": "2"}),
+        ("# not continued \\\na=1", {"a": "1"}),
+        ("a=x\\ty\\u0041\\q", {"a": "x\tyAq"}),
+        ("key\\ with\\:odd\\=signs=v", {"key with:odd=signs": "v"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("empty=\nalone", {"empty": "", "alone": ""}),
+        ("a==b", {"a": "=b"}),
+        ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
+        ("listeners=PLAINTEXT://:9092", {"listeners": "PLAINTEXT://:9092"}),
+        ("a=1\\", {"a": "1"}),
+    ],
+)
+def test_rules(text: str, expected: dict[str, str]) -> None:
+    assert parse_properties(text) == expected
+
+
+def test_a_broken_unicode_escape_names_its_line() -> None:
+    with pytest.raises(InvalidConfigError, match=r"line 2: b: \\u must be followed by four"):
+        parse_properties("a=1\nb=\\u00g0")
+
+
+def _escaped(text: str) -> str:
+    special = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
+    return "".join(special.get(char) or (f"\\{char}" if char in "\\ =:#!" else char) for char in text)
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=12), max_size=5))
+def test_whatever_is_escaped_comes_back(properties: dict[str, str]) -> None:
+    text = "\n".join(f"{_escaped(key)}={_escaped(value)}" for key, value in properties.items())
+    assert parse_properties(text) == properties
