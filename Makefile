@@ -1,0 +1,62 @@
+# One place for every routine job. `make help` lists them.
+
+PORT ?= 9092
+DATA ?= data
+JOBS ?= 2
+BENCH ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTHON ?= $(shell for candidate in python3.14 python3.13 python3.12 python3.11 python3; do \
+	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run check test lint format docs bench clean java-notice
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make the virtual environment and install Ottla in it, for development
+
+$(STAMP): pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then echo "Ottla needs Python 3.11 or newer, and none was found; install it or set PYTHON=/path/to/python." >&2; exit 1; fi
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[zookeeper,columns,dev]'
+	@touch $@
+
+run: $(STAMP) ## Run a broker on 127.0.0.1 (PORT=9092) with its data in ./data (DATA=…); Ctrl-C stops it
+	@echo "A broker will listen on 127.0.0.1:$(PORT) and keep its data in $(DATA). In another terminal, try:"
+	@echo "  $(BIN)/ottla topics --bootstrap-server 127.0.0.1:$(PORT) --create --topic greetings"
+	@echo "  echo hello | $(BIN)/ottla produce --bootstrap-server 127.0.0.1:$(PORT) --topic greetings"
+	@echo "  $(BIN)/ottla consume --bootstrap-server 127.0.0.1:$(PORT) --topic greetings --from-beginning"
+	@$(BIN)/ottla start --override listeners=PLAINTEXT://127.0.0.1:$(PORT) --override log.dirs=$(DATA)
+
+check: lint ## Format, lint, types, layers and the fast tests: before every commit
+	$(BIN)/pytest -q -n $(JOBS) tests/unit
+
+test: lint java-notice ## Everything CI runs
+	$(BIN)/pytest -n $(JOBS) tests
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## Format the code and fix what ruff can fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(STAMP) ## Write docs/configuration.md anew
+	$(BIN)/python -m ottla.broker.config_docs docs/configuration.md
+
+bench: $(STAMP) ## Measure against limits and peers (BENCH=--quick for a short run)
+	$(BIN)/python -m bench $(BENCH)
+
+java-notice:
+	@command -v java >/dev/null 2>&1 || echo "Java was not found, so the tests that use Kafka's own tools and ZooKeeper will be skipped."
+
+clean: ## Remove caches and build products (not the data, not the virtual environment)
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
