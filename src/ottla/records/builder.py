@@ -7,7 +7,7 @@ already. Both write the same bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ottla.records.batch import (
     CODEC_MASK,
@@ -32,9 +32,6 @@ from ottla.records.scan import RecordSpan
 from ottla.records.varint import VARINT_TABLE, VARINT_TABLE_SIZE, encode_varint, read_varint, read_varlong
 
 RecordFields: TypeAlias = tuple[bytes | None, bytes | None, Sequence[Header], int]
-
-MAX_RECORD_OVERHEAD: Final = 21
-"""No record takes more than this besides its key, value and headers."""
 
 
 class NewRecord(NamedTuple):

@@ -62,6 +62,8 @@ _SNAPPY_MAX_RATIO: Final = 22
 _FIRST_GUESS_RATIO: Final = 4
 _FIRST_GUESS_MIN: Final = 16 * 1024
 _GROWTH: Final = 4
+# What Rust says when a buffer is full. Damage says something else, and must not make us try with more memory.
+_OUT_OF_ROOM: Final = "failed to write whole buffer"
 
 
 def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:
@@ -97,7 +99,7 @@ def _compress_lz4(data: ReadBuffer, level: int | None) -> bytes:
     compressor = cramjam.lz4.Compressor(
         level=min(level, _LZ4_MOST_THOROUGH), content_checksum=False, block_linked=False
     )
-    compressor.compress(data)
+    compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
 
@@ -116,24 +118,20 @@ def decompress(codec: Codec, data: ReadBuffer, max_size: int) -> bytes:
 
 
 def _decompress_growing(codec: Codec, data: ReadBuffer, max_size: int) -> bytes:
-    """Decompress into a buffer of our own size, and into a larger one while that fails and the limit allows it.
-
-    A failure for want of room looks like any other from here; trying a damaged payload again costs a few attempts.
-    """
+    """Decompress into a buffer of our own size, and into a larger one if it was filled and the limit allows it."""
     decompress_into = _DECOMPRESS_INTO[codec]
     capacity = min(max_size, max(_FIRST_GUESS_MIN, len(data) * _FIRST_GUESS_RATIO))
     while True:
         output = bytearray(capacity)
         try:
             size = decompress_into(data, output)
+            return bytes(memoryview(output)[:size])
         except cramjam.DecompressionError as e:
-            if capacity >= max_size:
-                raise CorruptBatchError(
-                    f"the {codec.config_name} payload is damaged or larger than {max_size} bytes: {e}"
-                ) from e
-            capacity = min(max_size, capacity * _GROWTH)
-            continue
-        return bytes(memoryview(output)[:size])
+            if _OUT_OF_ROOM not in str(e):
+                raise CorruptBatchError(f"the {codec.config_name} payload is damaged: {e}") from e
+        if capacity == max_size:
+            raise CorruptBatchError(f"the {codec.config_name} payload is larger than the {max_size} bytes allowed")
+        capacity = min(max_size, capacity * _GROWTH)
 
 
 _DECOMPRESS_INTO = {

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.base.errors import CorruptBatchError
+from ottla.records.batch import (
+    HEADER_SIZE,
+    MAX_SEQUENCE,
+    NO_SEQUENCE,
+    TimestampType,
+    assign_offsets,
+    crc_is_valid,
+    decrement_sequence,
+    increment_sequence,
+    iter_headers,
+    read_header,
+    read_magic,
+    set_append_time,
+    set_max_timestamp,
+    set_producer,
+)
+from ottla.records.builder import build_batch
+from ottla.records.compression import Codec
+from ottla.records.reader import read_records
+
+RECORDS = [(b"k", b"v1", (), 1000), (None, b"v2", (("h", b"x"),), 3000), (b"k", None, (), 2000)]
+
+
+def three_batches() -> bytes:
+    return b"".join(build_batch(RECORDS, base_offset=10 * i) for i in range(3))
+
+
+def test_every_truncated_prefix_gives_the_whole_batches_before_the_cut() -> None:
+    data = three_batches()
+    size = len(data) // 3
+    for cut in range(len(data) + 1):
+        assert [h.base_offset for _, h in iter_headers(data[:cut])] == [0, 10, 20][: cut // size]
+        assert [pos for pos, _ in iter_headers(data, 0, cut)] == [0, size, 2 * size][: cut // size]
+
+
+def test_iteration_can_start_within_a_buffer() -> None:
+    data = b"junk" + three_batches()
+    assert [h.base_offset for _, h in iter_headers(memoryview(data), 4)] == [0, 10, 20]
+
+
+@pytest.mark.parametrize("length", [-1, 0, 14, HEADER_SIZE - 12 - 1, -(2**31)])
+def test_a_length_no_batch_can_have_is_noticed(length: int) -> None:
+    data = bytearray(three_batches())
+    second = len(data) // 3
+    data[second + 8 : second + 12] = length.to_bytes(4, "big", signed=True)
+    found = iter_headers(data)
+    assert next(found)[0] == 0
+    with pytest.raises(CorruptBatchError, match="length"):
+        next(found)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3])
+def test_another_format_is_noticed(magic: int) -> None:
+    data = bytearray(three_batches())
+    data[16] = magic
+    assert read_magic(data) == magic
+    with pytest.raises(CorruptBatchError, match="magic"):
+        list(iter_headers(data))
+
+
+def test_a_short_entry_of_an_older_format_is_noticed() -> None:
+    entry = bytes(8) + (14).to_bytes(4, "big") + bytes(14)
+    with pytest.raises(CorruptBatchError, match="magic"):
+        list(iter_headers(entry))
+
+
+def test_a_header_that_is_cut_short() -> None:
+    data = three_batches()
+    for size in range(HEADER_SIZE):
+        with pytest.raises(CorruptBatchError, match=f"{size} are left"):
+            read_header(data[:size])
+    with pytest.raises(CorruptBatchError):
+        read_header(data, len(data) - HEADER_SIZE + 1)
+    with pytest.raises(CorruptBatchError):
+        read_magic(data[:16])
+
+
+def test_a_flipped_bit_breaks_the_checksum_or_lies_outside_it(golden_batch: dict[str, Any]) -> None:
+    original = golden_batch["bytes"]
+    for position in range(len(original)):
+        data = bytearray(original)
+        data[position] ^= 1 << position % 8
+        outside = position < 8 or 12 <= position < 17
+        assert crc_is_valid(memoryview(data), read_header(data)) == outside, position
+
+
+def test_the_checksum_of_a_batch_that_is_cut_or_claims_nonsense_is_not_valid() -> None:
+    data = build_batch(RECORDS)
+    header = read_header(data)
+    assert not crc_is_valid(memoryview(data)[:-1], header)
+    assert not crc_is_valid(memoryview(data), header._replace(batch_length=5))
+    assert crc_is_valid(memoryview(data + b"more"), header)
+
+
+def test_offsets_are_assigned_without_touching_the_rest() -> None:
+    data = bytearray(b"xx" + build_batch(RECORDS) + b"yy")
+    before = bytes(data)
+    assign_offsets(memoryview(data), 2, 2**40, 77)
+    header = read_header(data, 2)
+    assert (header.base_offset, header.partition_leader_epoch) == (2**40, 77)
+    assert (header.last_offset, header.next_offset) == (2**40 + 2, 2**40 + 3)
+    assert crc_is_valid(memoryview(data)[2:], header)
+    changed = [i for i, (a, b) in enumerate(zip(before, data, strict=True)) if a != b]
+    assert all(2 <= i < 10 or 14 <= i < 18 for i in changed)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_append_time_replaces_every_timestamp(codec: Codec) -> None:
+    data = bytearray(b"xx" + build_batch(RECORDS, codec=codec) + b"yy")
+    set_append_time(data, 2, len(data) - 4, 9999)
+    header = read_header(data, 2)
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert header.codec is codec
+    assert crc_is_valid(memoryview(data)[2:], header)
+    assert [r.timestamp for r in read_records(memoryview(data)[2:])] == [9999] * 3
+
+
+def test_max_timestamp_and_producer_are_patched_under_a_new_checksum() -> None:
+    data = bytearray(build_batch(RECORDS))
+    set_max_timestamp(data, 0, len(data), 5000)
+    set_producer(memoryview(data), 0, len(data), producer_id=7, producer_epoch=3, base_sequence=MAX_SEQUENCE - 1)
+    header = read_header(data)
+    assert crc_is_valid(data, header)
+    assert header.max_timestamp == 5000
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 3, MAX_SEQUENCE - 1)
+    assert header.has_producer_id
+    assert header.last_sequence == 0
+
+
+def test_a_codec_nobody_has_is_corrupt() -> None:
+    header = read_header(build_batch(RECORDS))
+    assert header.codec is Codec.NONE
+    for number in (5, 6, 7):
+        with pytest.raises(CorruptBatchError, match=str(number)):
+            _ = header._replace(attributes=number).codec
+
+
+def test_what_a_plain_batch_does_not_have() -> None:
+    header = read_header(build_batch(RECORDS))
+    assert not header.has_producer_id
+    assert not header.is_transactional
+    assert not header.is_control
+    assert header.delete_horizon_ms is None
+    assert header.last_sequence == NO_SEQUENCE
+    assert header.timestamp_type is TimestampType.CREATE_TIME
+
+
+def test_timestamp_types_have_the_names_of_the_setting() -> None:
+    for kind in TimestampType:
+        assert TimestampType.from_name(kind.config_name) is kind
+    with pytest.raises(ValueError, match="createtime"):
+        TimestampType.from_name("createtime")
+
+
+@given(st.integers(0, MAX_SEQUENCE), st.integers(0, MAX_SEQUENCE))
+def test_sequences_go_round(sequence: int, by: int) -> None:
+    later = increment_sequence(sequence, by)
+    wraps = sequence > MAX_SEQUENCE - by
+    assert later == (by - (MAX_SEQUENCE - sequence) - 1 if wraps else sequence + by)
+    assert decrement_sequence(later, by) == sequence

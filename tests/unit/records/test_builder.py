@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP, TimestampType, crc_is_valid, read_header
+from ottla.records.builder import (
+    NewRecord,
+    RecordBatchBuilder,
+    build_batch,
+    encode_record,
+    rebuild_batch,
+)
+from ottla.records.compression import Codec
+from ottla.records.reader import Header, Record, read_records
+from ottla.records.scan import read_payload, scan_payload
+
+NOW = 1_700_000_000_000
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+fields = st.none() | st.binary(max_size=200)
+headers = st.lists(st.tuples(names, st.none() | st.binary(max_size=20)), max_size=3)
+timestamps = st.integers(NOW - 10_000_000, NOW + 10_000_000) | st.integers(-1, 2**62)
+records = st.lists(st.builds(NewRecord, fields, fields, headers, timestamps), min_size=1, max_size=30)
+
+
+def as_read(written: list[NewRecord], base_offset: int = 0) -> list[Record]:
+    return [Record(base_offset + i, r.timestamp_ms, r.key, r.value, list(r.headers)) for i, r in enumerate(written)]
+
+
+@settings(max_examples=150)
+@given(records, st.sampled_from(Codec), st.integers(0, 2**62))
+def test_round_trip(written: list[NewRecord], codec: Codec, base_offset: int) -> None:
+    data = build_batch(written, base_offset=base_offset, codec=codec, partition_leader_epoch=4)
+    header = read_header(data)
+    assert header.size == len(data)
+    assert crc_is_valid(data, header)
+    assert (header.base_timestamp, header.max_timestamp) == (
+        written[0].timestamp_ms,
+        max(r.timestamp_ms for r in written),
+    )
+    assert (header.record_count, header.last_offset) == (len(written), base_offset + len(written) - 1)
+    assert (header.codec, header.partition_leader_epoch) == (codec, 4)
+    assert read_records(data, header) == as_read(written, base_offset)
+
+
+@given(records)
+def test_the_fast_loop_writes_what_single_records_are(written: list[NewRecord]) -> None:
+    one_by_one = b"".join(
+        encode_record(i, r.timestamp_ms - written[0].timestamp_ms, r.key, r.value, r.headers)
+        for i, r in enumerate(written)
+    )
+    assert build_batch(written)[HEADER_SIZE:] == one_by_one
+
+
+@given(records, st.sampled_from(Codec))
+def test_the_builder_writes_what_build_batch_writes(written: list[NewRecord], codec: Codec) -> None:
+    builder = RecordBatchBuilder(max_size=1 << 30, codec=codec)
+    for r in written:
+        assert builder.append(r.key, r.value, r.headers, r.timestamp_ms)
+    assert builder.build() == build_batch(written, codec=codec)
+    assert builder.record_count == len(written)
+    assert builder.max_timestamp == max(r.timestamp_ms for r in written)
+
+
+def test_fields_beyond_the_table_of_short_varints() -> None:
+    big = [NewRecord(b"k" * 9000, b"v" * 100_000, (), NOW + 9000 * i) for i in range(3)]
+    assert read_records(build_batch(big)) == as_read(big)
+    many = [NewRecord(None, b"", (), NOW + i) for i in range(9000)]
+    assert read_records(build_batch(many)) == as_read(many)
+
+
+@given(records, st.integers(HEADER_SIZE, 2000))
+def test_a_builder_stops_at_its_size_and_loses_nothing(written: list[NewRecord], max_size: int) -> None:
+    builder = RecordBatchBuilder(max_size=max_size)
+    taken = 0
+    for r in written:
+        before = builder.estimated_size
+        if not builder.append(r.key, r.value, r.headers, r.timestamp_ms):
+            assert builder.estimated_size == before
+            break
+        taken += 1
+    data = builder.build()
+    assert taken >= 1
+    assert len(data) == builder.estimated_size == builder.uncompressed_size
+    assert taken == 1 or len(data) <= max_size
+    if taken < len(written):
+        assert len(build_batch(written[: taken + 1])) > max_size
+    assert read_records(data) == as_read(written[:taken])
+
+
+def test_an_expected_ratio_lets_more_records_in() -> None:
+    def fill(ratio: float, codec: Codec) -> RecordBatchBuilder:
+        builder = RecordBatchBuilder(max_size=10_000, codec=codec, compression_ratio=ratio)
+        while builder.append(None, b"a text that repeats", (), NOW):
+            pass
+        return builder
+
+    exact = fill(1.0, Codec.NONE)
+    assert fill(0.5, Codec.NONE).record_count == exact.record_count, "without compression nothing shrinks"
+    squeezed = fill(0.1, Codec.ZSTD)
+    assert squeezed.record_count > 9 * exact.record_count
+    assert len(squeezed.build()) < 10_000 < squeezed.uncompressed_size
+
+
+def test_everything_a_header_can_say() -> None:
+    data = build_batch(
+        [NewRecord(b"k", b"v", (), NOW)],
+        producer_id=5,
+        producer_epoch=6,
+        base_sequence=7,
+        transactional=True,
+        log_append_time_ms=NOW + 9,
+    )
+    header = read_header(data)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 6, 7)
+    assert header.is_transactional
+    assert not header.is_control
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert (header.base_timestamp, header.max_timestamp) == (NOW, NOW + 9)
+    assert header.attributes == 0x18
+    builder = RecordBatchBuilder(max_size=1000)
+    builder.append(b"k", b"v", (), NOW)
+    sent = read_header(builder.build(producer_id=5, producer_epoch=6, base_sequence=7, transactional=True))
+    assert (sent.producer_id, sent.producer_epoch, sent.base_sequence, sent.attributes) == (5, 6, 7, 0x10)
+
+
+def test_an_empty_batch_cannot_be_built() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        build_batch([])
+    with pytest.raises(ValueError, match="at least one"):
+        RecordBatchBuilder(max_size=100).build()
+
+
+class TestRebuild:
+    """What compaction leaves of a batch."""
+
+    @settings(max_examples=100)
+    @given(records, st.sampled_from(Codec), st.data())
+    def test_kept_records_do_not_change(self, written: list[NewRecord], codec: Codec, data: st.DataObject) -> None:
+        batch = build_batch(written, base_offset=50, codec=codec, producer_id=3, producer_epoch=1, base_sequence=9)
+        header = read_header(batch)
+        payload = read_payload(batch, header)
+        kept_indexes = sorted(data.draw(st.sets(st.integers(0, len(written) - 1), min_size=1)))
+        horizon = data.draw(st.none() | st.integers(NOW, NOW + 10**10))
+        spans = scan_payload(payload, header)
+        rebuilt = rebuild_batch(header, payload, [spans[i] for i in kept_indexes], delete_horizon_ms=horizon)
+        after = read_header(rebuilt)
+        assert crc_is_valid(rebuilt, after)
+        all_records = as_read(written, 50)
+        assert read_records(rebuilt) == [all_records[i] for i in kept_indexes]
+        assert after.max_timestamp == max(written[i].timestamp_ms for i in kept_indexes)
+        assert after.delete_horizon_ms == horizon
+        assert (after.base_offset, after.last_offset, after.record_count) == (50, header.last_offset, len(kept_indexes))
+        assert after[9:12] == header[9:12], "producer id, epoch and sequence"
+        assert after.codec is codec
+
+    def test_a_horizon_once_set_stays_through_the_next_rebuilding(self) -> None:
+        batch = build_batch([NewRecord(b"a", None, (), NOW), NewRecord(b"b", None, (), NOW + 1)])
+        header = read_header(batch)
+        payload = read_payload(batch, header)
+        first = rebuild_batch(header, payload, scan_payload(payload, header), delete_horizon_ms=NOW + 10**9)
+        header = read_header(first)
+        payload = read_payload(first, header)
+        second = rebuild_batch(header, payload, scan_payload(payload, header)[1:])
+        assert read_header(second).delete_horizon_ms == NOW + 10**9
+        assert read_records(second) == [Record(1, NOW + 1, b"b", None, [])]
+
+    def test_append_time_survives(self) -> None:
+        batch = build_batch([NewRecord(b"a", b"1", (), 5), NewRecord(b"b", b"2", (), 6)], log_append_time_ms=NOW)
+        header = read_header(batch)
+        payload = read_payload(batch, header)
+        rebuilt = rebuild_batch(header, payload, scan_payload(payload, header)[:1])
+        assert [r.timestamp for r in read_records(rebuilt)] == [NOW]
+        assert read_header(rebuilt).max_timestamp == NOW
+
+    def test_no_record_left_is_a_header_alone(self) -> None:
+        batch = build_batch([NewRecord(b"a", b"1", (), NOW)] * 5, codec=Codec.ZSTD, producer_id=1, base_sequence=4)
+        header = read_header(batch)
+        empty = rebuild_batch(header, read_payload(batch, header), [])
+        after = read_header(empty)
+        assert len(empty) == HEADER_SIZE
+        assert crc_is_valid(empty, after)
+        assert (after.last_offset, after.last_sequence, after.record_count) == (4, 8, 0)
+        assert (after.base_timestamp, after.max_timestamp, after.codec) == (NO_TIMESTAMP, NOW, Codec.NONE)
+        assert read_records(empty) == []
+
+    def test_another_codec(self) -> None:
+        written = [NewRecord(b"a", b"x" * 500, (("h", None),), NOW)] * 5
+        batch = build_batch(written, codec=Codec.GZIP)
+        header = read_header(batch)
+        payload = read_payload(batch, header)
+        rebuilt = rebuild_batch(header, payload, scan_payload(payload, header), codec=Codec.NONE)
+        assert rebuilt == build_batch(written)
+
+
+def test_header_names_are_utf8() -> None:
+    named: list[Header] = [("ключ", "значение".encode()), ("", b"")]
+    assert read_records(build_batch([(None, None, named, NOW)]))[0].headers == named
