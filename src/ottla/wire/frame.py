@@ -1,10 +1,10 @@
 """Bytes in, frames out: cuts a connection's byte stream into length-prefixed frames without copying the common case.
 
 This owns the receive buffers and nothing else: it reads no socket. The caller asks where to receive (`receive_buffer`),
-says how much came (`received`), and handles the frames it gets before it asks any reader of the same pool again, because
-all readers of a pool share one large buffer. A frame that is still incomplete leaves that buffer at once: a small one is
-set aside and put back in front of the next bytes, a large one moves to a buffer of its own, which the rest is received
-into directly.
+says how much came (`received`), and handles the frames it gets before it asks any reader of the same pool again,
+because all readers of a pool share one large buffer. A frame that is still incomplete leaves that buffer at once: a
+small one is set aside and put back in front of the next bytes, a large one moves to a buffer of its own, which the rest
+is received into directly.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from __future__ import annotations
 from ottla.base.errors import ProtocolError
 
 SHARED_BUFFER_BYTES = 256 * 1024
+PRIVATE_BUFFER_BYTES = 64 * 1024
+"""What a reader receives into when it was given no pool to share."""
+
 SET_ASIDE_BYTES_MAX = 16 * 1024
 """Frames up to this size are put back into the shared buffer instead of getting one of their own."""
 
@@ -32,7 +35,10 @@ _GUESSES = (
 
 
 class BufferPool:
-    """The shared receive buffer, and spare buffers for large frames by size class (powers of two)."""
+    """The shared receive buffer, and spare buffers for large frames by size class (powers of two).
+
+    One event loop makes one pool for all its connections. Two loops must never share one.
+    """
 
     def __init__(self, shared_bytes: int = SHARED_BUFFER_BYTES, pooled_bytes_max: int = _POOLED_BYTES_MAX) -> None:
         self.shared = memoryview(bytearray(shared_bytes))
@@ -69,25 +75,14 @@ def _size_class(size: int) -> int:
     return max(_CLASS_BYTES_MIN, 1 << (size - 1).bit_length())
 
 
-_default_pool: BufferPool | None = None
-
-
-def default_pool() -> BufferPool:
-    """The pool of this process's event loop; a second loop in another thread needs a pool of its own."""
-    global _default_pool
-    if _default_pool is None:
-        _default_pool = BufferPool()
-    return _default_pool
-
-
 class FrameReader:
-    """The frames of one connection."""
+    """The frames of one connection. Without a pool it has a buffer of its own, which many connections cannot afford."""
 
     __slots__ = ("_aside", "_frame_bytes", "_have_bytes", "_own", "_pool", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int, pool: BufferPool | None = None) -> None:
         self.max_frame_bytes = max_frame_bytes
-        self._pool = pool if pool is not None else default_pool()
+        self._pool = pool if pool is not None else BufferPool(PRIVATE_BUFFER_BYTES)
         self._aside = b""
         """The start of a small frame (or of its size), kept until more comes."""
         self._own: bytearray | None = None
@@ -130,7 +125,7 @@ class FrameReader:
         shared = self._pool.shared
         end = len(self._aside) + count
         self._aside = b""
-        frames = []
+        frames: list[memoryview] = []
         position = 0
         while end - position >= _SIZE_BYTES:
             start = position + _SIZE_BYTES
