@@ -1,0 +1,296 @@
+"""The calling side of a connection: many requests under way at once, each matched with its reply.
+
+Owns correlation ids, time-outs and the versions both sides speak. Knows no topics and never retries: whoever calls
+decides what a lost connection means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from ottla import __version__
+from ottla.base.errors import ErrorCode, KafkaError, ProtocolError, kafka_error
+from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis import API_TABLE
+from ottla.wire.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.frame import BufferPool, FrameReader
+from ottla.wire.header import encode_request_frame, read_response_header
+from ottla.wire.message import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+DEFAULT_TIMEOUT_MS = 30_000
+MAX_RESPONSE_BYTES = 2**30
+"""Memory is taken as bytes arrive, not for a length that is announced, so this can be generous. It is below what the
+first letters of an HTTP server's answer come to as a length."""
+
+SHARED_BUFFER_BYTES = 65_536
+
+_CORRELATION_ID_BYTES = 4
+_SOFTWARE_NAME = "ottla"
+_FIRST_API_VERSIONS_VERSION = 3
+
+
+class Connection:
+    """Made by `Connection.connect`. Every method is for the thread of the event loop."""
+
+    def __init__(self, host: str, port: int, *, client_id: str | None, buffers: BufferPool | None = None) -> None:
+        self.host = host
+        self.port = port
+        self.client_id = client_id
+        self.api_versions: dict[int, range] = {}
+        """What the peer speaks, by API key; empty until `negotiate` has run."""
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(MAX_RESPONSE_BYTES, buffers or BufferPool(SHARED_BUFFER_BYTES))
+        self._transport: asyncio.Transport | None = None
+        self._waiting: deque[tuple[int, asyncio.Future[memoryview]]] = deque()
+        """Correlation ids in the order of their requests, which is the order of the replies."""
+        self._last_correlation_id = -1
+        self._closed: asyncio.Future[KafkaError] = self._loop.create_future()
+        self._writable: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def connect(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None = None,
+        connect_timeout_ms: int = 10_000,
+        tls: ssl.SSLContext | None = None,
+        buffers: BufferPool | None = None,
+    ) -> Connection:
+        connection = cls(host, port, client_id=client_id, buffers=buffers)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                await loop.create_connection(lambda: _Receiver(connection), host, port, ssl=tls)
+        except TimeoutError as e:
+            raise connection._network_error(f"there was no answer within {connect_timeout_ms} ms") from e
+        except socket.gaierror as e:
+            raise connection._network_error("the host name is not known") from e
+        except OSError as e:
+            refused = isinstance(e, ConnectionRefusedError)
+            reason = "nothing listens there (connection refused)" if refused else e.strerror or str(e)
+            raise connection._network_error(reason) from e
+        return connection
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self.host}:{self.port}{' (closed)' if self.is_closed else ''}>"
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.done()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    # Requests
+
+    async def request(
+        self,
+        message: Request,
+        response_class: type[R],
+        *,
+        version: int | None = None,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> R:
+        """Sends `message` and returns its reply; without `version`, in the newest version both sides speak.
+
+        Raises KafkaError if the connection is lost or the time is up. Error codes inside the reply are the caller's.
+        """
+        used = self.version_for(type(message)) if version is None else version
+        frame = await self.exchange(
+            lambda correlation_id: encode_request_frame(message, used, correlation_id, self.client_id),
+            timeout_ms=timeout_ms,
+        )
+        _, position = read_response_header(frame, message.API_KEY, used)
+        return response_class.decode(frame, used, position)[0]
+
+    async def exchange(self, encode: Callable[[int], bytes], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> memoryview:
+        """One request, already encoded, for one reply, not yet decoded.
+
+        `encode` gets the correlation id and gives the whole frame, size included. The reply comes without its size
+        and belongs to the caller: nothing else will write to that memory.
+        """
+        await self._wait_until_writable()
+        frame = encode(self._next_correlation_id())
+        reply: asyncio.Future[memoryview] = self._loop.create_future()
+        self._waiting.append((self._last_correlation_id, reply))
+        self._write(frame)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await reply
+        except TimeoutError as e:
+            # Replies come in order, so everything behind this one is late as well: the connection is of no more use.
+            error = KafkaError(
+                f"{self.host}:{self.port} did not answer within {timeout_ms} ms", code=ErrorCode.REQUEST_TIMED_OUT
+            )
+            self._lose(self._network_error("a request before this one was not answered in time"), abort=True)
+            raise error from e
+
+    async def send(self, message: Request, *, version: int | None = None) -> None:
+        """Sends a request that has no reply, such as a produce with acks=0."""
+        used = self.version_for(type(message)) if version is None else version
+        await self._wait_until_writable()
+        self._write(encode_request_frame(message, used, self._next_correlation_id(), self.client_id))
+
+    async def _wait_until_writable(self) -> None:
+        while self._writable is not None and not self.is_closed:
+            await asyncio.shield(self._writable)
+        if self.is_closed:
+            raise _copy_of(self._closed.result())
+
+    def _next_correlation_id(self) -> int:
+        self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
+        return self._last_correlation_id
+
+    def _write(self, frame: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(frame)
+
+    # Versions
+
+    async def negotiate(self, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
+        """Learns which versions the peer speaks. A broker that does not know ours says which to ask in (KIP-511)."""
+        response = await self._ask_api_versions(_FIRST_API_VERSIONS_VERSION, timeout_ms)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            offered = [entry for entry in response.api_keys if entry.api_key == ApiKey.API_VERSIONS]
+            version = min(offered[0].max_version, _FIRST_API_VERSIONS_VERSION) if offered else 0
+            response = await self._ask_api_versions(version, timeout_ms)
+        if response.error_code:
+            raise kafka_error(response.error_code)
+        self.api_versions = {
+            entry.api_key: range(entry.min_version, entry.max_version + 1) for entry in response.api_keys
+        }
+
+    async def _ask_api_versions(self, version: int, timeout_ms: int) -> ApiVersionsResponse:
+        request = ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=__version__)
+        frame = await self.exchange(
+            lambda correlation_id: encode_request_frame(request, version, correlation_id, self.client_id),
+            timeout_ms=timeout_ms,
+        )
+        _, position = read_response_header(frame, ApiKey.API_VERSIONS, version)
+        # The code comes first in every version, and a broker that refuses the version answers in version 0.
+        error_code = int.from_bytes(frame[position : position + 2], "big", signed=True)
+        body_version = 0 if error_code == ErrorCode.UNSUPPORTED_VERSION else version
+        return ApiVersionsResponse.decode(frame, body_version, position)[0]
+
+    def version_for(self, request_class: type[Request]) -> int:
+        """The newest version of a request that both sides speak."""
+        if not self.api_versions:
+            raise RuntimeError("the versions of the peer are not known before negotiate()")
+        ours = request_class.VERSIONS
+        theirs = self.api_versions.get(request_class.API_KEY)
+        if theirs is not None:
+            newest = min(ours.stop, theirs.stop) - 1
+            if newest >= max(ours.start, theirs.start):
+                return newest
+        name = API_TABLE[request_class.API_KEY].name
+        spoken = f"versions {theirs.start} to {theirs.stop - 1}" if theirs is not None else "no version"
+        raise KafkaError(
+            f"{self.host}:{self.port} speaks {spoken} of {name}, and we speak {ours.start} to {ours.stop - 1}",
+            code=ErrorCode.UNSUPPORTED_VERSION,
+        )
+
+    # The end
+
+    def close(self) -> None:
+        self._lose(self._network_error("it was closed on this side"), abort=False)
+
+    def _lose(self, error: KafkaError, *, abort: bool) -> None:
+        if self.is_closed:
+            return
+        self._closed.set_result(error)
+        self._reader.close()
+        self._resume_writing()
+        waiting, self._waiting = self._waiting, deque()
+        for _, reply in waiting:
+            if not reply.done():
+                reply.set_exception(_copy_of(error))
+        if self._transport is not None:
+            if abort:
+                self._transport.abort()
+            else:
+                self._transport.close()
+
+    async def wait_closed(self) -> KafkaError:
+        """Waits until the connection is lost; returns why."""
+        return await asyncio.shield(self._closed)
+
+    def _network_error(self, reason: str) -> KafkaError:
+        return KafkaError(f"connection to {self.host}:{self.port}: {reason}", code=ErrorCode.NETWORK_EXCEPTION)
+
+    # What the receiver reports
+
+    def _opened(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def _received(self, count: int) -> None:
+        try:
+            frames = self._reader.received(count)
+            for frame in self._reader.detach(frames) if frames else ():
+                self._take_reply(frame)
+        except ProtocolError as e:
+            self._lose(self._network_error(str(e)), abort=True)
+
+    def _take_reply(self, frame: memoryview) -> None:
+        if not self._waiting:
+            raise ProtocolError("a reply came that nobody has asked for")
+        correlation_id, reply = self._waiting.popleft()
+        received_id = int.from_bytes(frame[:_CORRELATION_ID_BYTES], "big", signed=True)
+        if len(frame) < _CORRELATION_ID_BYTES or received_id != correlation_id:
+            self._waiting.appendleft((correlation_id, reply))
+            raise ProtocolError(f"the reply to request {correlation_id} carries the correlation id {received_id}")
+        if not reply.done():
+            reply.set_result(frame)
+
+    def _pause_writing(self) -> None:
+        if self._writable is None:
+            self._writable = self._loop.create_future()
+
+    def _resume_writing(self) -> None:
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
+
+
+class _Receiver(asyncio.BufferedProtocol):
+    """What the event loop calls. It receives straight into the buffers of the frame reader."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._connection._opened(cast(asyncio.Transport, transport))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._connection._reader.receive_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if not self._connection.is_closed:
+            self._connection._received(nbytes)
+
+    def pause_writing(self) -> None:
+        self._connection._pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection._resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = "the peer closed it" if exc is None else f"it was lost ({exc})"
+        self._connection._lose(self._connection._network_error(reason), abort=False)
+
+
+def _copy_of(error: KafkaError) -> KafkaError:
+    """Each waiter gets an exception of its own: a shared one would collect the tracebacks of all of them."""
+    return KafkaError(error.message, code=error.code)

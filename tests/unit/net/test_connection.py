@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+
+import pytest
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.net.connection import Connection
+from ottla.net.limits import ConnectionLimits
+from ottla.net.server import Server
+from ottla.net.server_connection import ClientConnection
+from ottla.net.service import Deferred, Outcome
+from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis.api_versions import ApiVersion, ApiVersionsResponse
+from ottla.wire.apis.fetch import FetchRequest
+from ottla.wire.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ottla.wire.apis.metadata import MetadataRequest
+from ottla.wire.header import encode_response_frame, read_request_header
+
+RunAsync = Callable[[Coroutine[object, object, None]], None]
+
+
+class TinyBroker:
+    """Answers ApiVersions, and FindCoordinator with the key it was asked for; keeps heartbeats waiting."""
+
+    def __init__(self, *, newest_api_versions: int = 4, names_its_versions: bool = True) -> None:
+        self.newest_api_versions = newest_api_versions
+        self.names_its_versions = names_its_versions
+        self.heartbeats: list[tuple[Deferred, bytes]] = []
+        self.frames: list[bytes] = []
+
+    def opened(self, connection: ClientConnection) -> None: ...
+
+    def closed(self, connection: ClientConnection) -> None: ...
+
+    def handle(self, connection: ClientConnection, frame: memoryview) -> Outcome:
+        self.frames.append(bytes(frame))
+        header = read_request_header(frame)
+        if header.api_key == ApiKey.API_VERSIONS:
+            return [self._api_versions(header.api_version, header.correlation_id)]
+        if header.api_key == ApiKey.HEARTBEAT:
+            deferred = Deferred(holds_connection=False)
+            reply = encode_response_frame(HeartbeatResponse(), header.api_version, header.correlation_id)
+            self.heartbeats.append((deferred, reply))
+            return deferred
+        if header.api_key == ApiKey.METADATA:
+            return ()
+        request, _ = FindCoordinatorRequest.decode(frame, header.api_version, header.body_position)
+        response = FindCoordinatorResponse(host=request.key, error_message="x" * 30_000)
+        return [encode_response_frame(response, header.api_version, header.correlation_id)]
+
+    def _api_versions(self, version: int, correlation_id: int) -> bytes:
+        if version > self.newest_api_versions:
+            known = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=self.newest_api_versions)
+            refusal = ApiVersionsResponse(
+                error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[known] if self.names_its_versions else []
+            )
+            return encode_response_frame(refusal, 0, correlation_id)
+        ranges = [
+            ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=self.newest_api_versions),
+            ApiVersion(api_key=ApiKey.FIND_COORDINATOR, min_version=0, max_version=3),
+            ApiVersion(api_key=ApiKey.HEARTBEAT, min_version=0, max_version=99),
+            ApiVersion(api_key=ApiKey.FETCH, min_version=90, max_version=99),
+        ]
+        return encode_response_frame(ApiVersionsResponse(api_keys=ranges), version, correlation_id)
+
+
+@asynccontextmanager
+async def connected(broker: TinyBroker) -> AsyncIterator[tuple[Connection, Server]]:
+    server = Server(broker, limits=ConnectionLimits())
+    connection = await Connection.connect("127.0.0.1", server.listen("PLAINTEXT", "127.0.0.1", 0), client_id="me")
+    try:
+        yield connection, server
+    finally:
+        connection.close()
+        server.close()
+
+
+@pytest.fixture
+def run(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> RunAsync:
+    def run_in_loop(coroutine: Coroutine[object, object, None]) -> None:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(coroutine)
+
+    return run_in_loop
+
+
+def ask_for(connection: Connection, key: str) -> Awaitable[FindCoordinatorResponse]:
+    return connection.request(FindCoordinatorRequest(key=key), FindCoordinatorResponse)
+
+
+def test_many_requests_at_once_get_their_own_replies(run: RunAsync) -> None:
+    async def scenario() -> None:
+        async with connected(TinyBroker()) as (connection, _):
+            await connection.negotiate()
+            responses = await asyncio.gather(*(ask_for(connection, f"group-{n}") for n in range(200)))
+            assert [response.host for response in responses] == [f"group-{n}" for n in range(200)]
+            assert connection.in_flight == 0
+
+    run(scenario())
+
+
+def test_the_newest_version_of_both_sides_is_used(run: RunAsync) -> None:
+    async def scenario() -> None:
+        async with connected(TinyBroker()) as (connection, _):
+            with pytest.raises(RuntimeError, match="negotiate"):
+                connection.version_for(HeartbeatRequest)
+            await connection.negotiate()
+            assert connection.version_for(FindCoordinatorRequest) == 3
+            assert connection.version_for(HeartbeatRequest) == HeartbeatRequest.VERSIONS[-1]
+            with pytest.raises(KafkaError, match="speaks versions 90 to 99 of Fetch, and we speak"):
+                connection.version_for(FetchRequest)
+            with pytest.raises(KafkaError, match="speaks no version of Metadata") as raised:
+                connection.version_for(MetadataRequest)
+            assert raised.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("names_its_versions", "asked"), [(True, [3, 2]), (False, [3, 0])])
+def test_an_older_broker_is_asked_again_in_its_version(
+    run: RunAsync, names_its_versions: bool, asked: list[int]
+) -> None:
+    async def scenario() -> None:
+        broker = TinyBroker(newest_api_versions=2, names_its_versions=names_its_versions)
+        async with connected(broker) as (connection, _):
+            await connection.negotiate()
+            assert [read_request_header(frame).api_version for frame in broker.frames] == asked
+            assert connection.version_for(FindCoordinatorRequest) == 3
+
+    run(scenario())
+
+
+def test_requests_carry_the_client_id(run: RunAsync) -> None:
+    async def scenario() -> None:
+        broker = TinyBroker()
+        async with connected(broker) as (connection, _):
+            await connection.negotiate()
+            assert read_request_header(broker.frames[0]).client_id == "me"
+
+    run(scenario())
+
+
+def test_a_late_reply_does_not_hold_up_sending(run: RunAsync) -> None:
+    async def scenario() -> None:
+        broker = TinyBroker()
+        async with connected(broker) as (connection, _):
+            await connection.negotiate()
+            late = asyncio.create_task(connection.request(HeartbeatRequest(), HeartbeatResponse))
+            behind = asyncio.ensure_future(ask_for(connection, "behind"))
+            while not broker.heartbeats:
+                await asyncio.sleep(0)
+            assert connection.in_flight == 2
+            deferred, reply = broker.heartbeats.pop()
+            deferred.complete([reply])
+            assert (await late).error_code == 0
+            assert (await behind).host == "behind"
+
+    run(scenario())
+
+
+def test_a_cancelled_request_leaves_the_others_alone(run: RunAsync) -> None:
+    async def scenario() -> None:
+        broker = TinyBroker()
+        async with connected(broker) as (connection, _):
+            await connection.negotiate()
+            cancelled = asyncio.create_task(connection.request(HeartbeatRequest(), HeartbeatResponse))
+            while not broker.heartbeats:
+                await asyncio.sleep(0)
+            cancelled.cancel()
+            deferred, reply = broker.heartbeats.pop()
+            deferred.complete([reply])
+            assert (await ask_for(connection, "next")).host == "next"
+
+    run(scenario())
+
+
+def test_a_request_without_reply(run: RunAsync) -> None:
+    async def scenario() -> None:
+        async with connected(TinyBroker()) as (connection, _):
+            await connection.negotiate()
+            await connection.send(MetadataRequest(), version=0)
+            assert (await ask_for(connection, "next")).host == "next"
+
+    run(scenario())
+
+
+def test_all_pending_requests_fail_when_the_peer_closes(run: RunAsync) -> None:
+    async def scenario() -> None:
+        broker = TinyBroker()
+        async with connected(broker) as (connection, server):
+            await connection.negotiate()
+            pending = [asyncio.create_task(connection.request(HeartbeatRequest(), HeartbeatResponse)) for _ in range(3)]
+            while len(broker.heartbeats) < 3:
+                await asyncio.sleep(0)
+            server.close()
+            errors = await asyncio.gather(*pending, return_exceptions=True)
+            assert len({id(error) for error in errors}) == 3
+            for error in errors:
+                assert isinstance(error, KafkaError)
+                assert error.code is ErrorCode.NETWORK_EXCEPTION
+                assert f"127.0.0.1:{connection.port}: the peer closed it" in str(error)
+            with pytest.raises(KafkaError, match="the peer closed it"):
+                await ask_for(connection, "too late")
+
+    run(scenario())
+
+
+def test_closing_on_this_side_fails_what_is_pending(run: RunAsync) -> None:
+    async def scenario() -> None:
+        broker = TinyBroker()
+        async with connected(broker) as (connection, _):
+            await connection.negotiate()
+            pending = asyncio.create_task(connection.request(HeartbeatRequest(), HeartbeatResponse))
+            while not broker.heartbeats:
+                await asyncio.sleep(0)
+            connection.close()
+            with pytest.raises(KafkaError, match="closed on this side"):
+                await pending
+            assert "closed on this side" in str(await connection.wait_closed())
+
+    run(scenario())
+
+
+def test_a_request_that_is_not_answered_in_time_ends_the_connection(run: RunAsync) -> None:
+    async def scenario() -> None:
+        async with connected(TinyBroker()) as (connection, _):
+            await connection.negotiate()
+            behind = asyncio.create_task(connection.request(HeartbeatRequest(), HeartbeatResponse))
+            with pytest.raises(KafkaError, match="did not answer within 1 ms") as raised:
+                await connection.request(HeartbeatRequest(), HeartbeatResponse, timeout_ms=1)
+            assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
+            assert connection.is_closed
+            with pytest.raises(KafkaError, match="not answered in time"):
+                await behind
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("reply", "complaint"),
+    [
+        (struct.pack(">ii", 4, 77), "carries the correlation id 77"),
+        (struct.pack(">ih", 2, 0), "carries the correlation id"),
+        (b"HTTP/1.1 400 Bad Request", "HTTP response"),
+        (struct.pack(">i", -5), "cannot have -5 bytes"),
+    ],
+)
+def test_a_peer_that_answers_nonsense(run: RunAsync, reply: bytes, complaint: str) -> None:
+    async def scenario() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(4)
+            writer.write(reply)
+            await reader.read()
+            writer.close()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            connection = await Connection.connect("127.0.0.1", port)
+            with pytest.raises(KafkaError, match=complaint) as raised:
+                await connection.negotiate()
+            assert raised.value.code is ErrorCode.NETWORK_EXCEPTION
+
+    run(scenario())
+
+
+def test_large_replies_are_not_overwritten_by_later_ones(run: RunAsync) -> None:
+    async def scenario() -> None:
+        contents = [os.urandom(300_000), os.urandom(20), os.urandom(1_000_000), os.urandom(70_000)]
+        remaining = iter(contents)
+
+        class Blobs(TinyBroker):
+            def handle(self, connection: ClientConnection, frame: memoryview) -> Outcome:
+                body = next(remaining)
+                return [struct.pack(">i", 4 + len(body)), bytes(frame[:4]), body]
+
+        async with connected(Blobs()) as (connection, _):
+            replies = await asyncio.gather(
+                *(connection.exchange(lambda number: struct.pack(">ii", 4, number)) for _ in contents)
+            )
+            assert [bytes(reply[4:]) for reply in replies] == contents
+
+    run(scenario())
+
+
+def test_connecting_to_nobody_is_said_clearly(run: RunAsync) -> None:
+    async def scenario() -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+            with pytest.raises(KafkaError, match=rf"127\.0\.0\.1:{port}: nothing listens there"):
+                await Connection.connect("127.0.0.1", port)
+        with pytest.raises(KafkaError, match=r"no-such-host\.invalid:9092: the host name is not known"):
+            await Connection.connect("no-such-host.invalid", 9092)
+
+    run(scenario())
+
+
+def test_connecting_takes_no_longer_than_allowed(run: RunAsync) -> None:
+    async def scenario() -> None:
+        with socket.socket() as full:
+            full.bind(("127.0.0.1", 0))
+            full.listen(0)
+            address = full.getsockname()
+            filling = [socket.socket() for _ in range(8)]
+            for sock in filling:
+                sock.setblocking(False)
+                sock.connect_ex(address)
+            with pytest.raises(KafkaError, match="no answer within 50 ms"):
+                await Connection.connect(*address, connect_timeout_ms=50)
+            for sock in filling:
+                sock.close()
+
+    run(scenario())
