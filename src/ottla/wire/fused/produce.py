@@ -207,8 +207,8 @@ def _encode_single(
     if layout is None:
         layout = _single_layouts[version, size] = _single_layout(version, size)
     if version >= FIRST_FLEXIBLE:
-        head = (layout.size - 4, correlation_id, 0, 2, write_unsigned_varint(size + 1), name, 2, index, error_code)
-        return layout.pack(*head, base_offset, append_time_ms, start_offset, 1, 0, 0, 0, throttle_ms, 0)
+        lead = (layout.size - 4, correlation_id, 0, 2, write_unsigned_varint(size + 1), name, 2, index, error_code)
+        return layout.pack(*lead, base_offset, append_time_ms, start_offset, 1, 0, 0, 0, throttle_ms, 0)
     head = (layout.size - 4, correlation_id, 1, size, name, 1, index, error_code)
     if version >= 8:
         return layout.pack(*head, base_offset, append_time_ms, start_offset, 0, -1, throttle_ms)
