@@ -38,6 +38,7 @@ CRC_START: Final = 21
 MAGIC_POSITION: Final = 16
 _CRC_POSITION: Final = 17
 _LEADER_EPOCH_POSITION: Final = 12
+_LOW_ATTRIBUTES_POSITION: Final = 22
 _MAX_TIMESTAMP_POSITION: Final = 35
 _PRODUCER_POSITION: Final = 43
 _MIN_BATCH_LENGTH: Final = HEADER_SIZE - OFFSET_AND_LENGTH_SIZE
@@ -156,6 +157,11 @@ def read_magic(buf: ReadBuffer, pos: int = 0) -> int:
         return buf[pos + MAGIC_POSITION]
     except IndexError:
         raise CorruptBatchError(f"the entry at position {pos} is too short to have a format version") from None
+
+
+def peek_attributes(buf: ReadBuffer, pos: int = 0) -> int:
+    """The attributes of a batch that nobody has checked yet; 0 where it is too short to have any."""
+    return buf[pos + _LOW_ATTRIBUTES_POSITION] if len(buf) > pos + _LOW_ATTRIBUTES_POSITION else 0
 
 
 def iter_headers(buf: ReadBuffer, pos: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:

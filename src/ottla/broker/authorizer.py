@@ -1,0 +1,81 @@
+"""Who may do what. Every handler names the operation and the resource it needs; an Authorizer decides."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Protocol
+
+from ottla.base.errors import ErrorCode, KafkaError
+
+CLUSTER_NAME = "kafka-cluster"
+NOT_REQUESTED = -(2**31)
+"""What a reply says of authorised operations nobody asked for."""
+
+
+class ResourceType(IntEnum):
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+class Operation(IntEnum):
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+}
+
+REFUSAL_OF: dict[ResourceType, ErrorCode] = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+class Authorizer(Protocol):
+    def allows(
+        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
+    ) -> bool: ...
+
+
+class AllowAll:
+    """What a broker without `authorizer.class.name` does."""
+
+    def allows(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        return True
+
+
+def refusal(resource_type: ResourceType) -> KafkaError:
+    return KafkaError(code=REFUSAL_OF[resource_type])

@@ -1,0 +1,39 @@
+"""From a frame to its handler. The only thing the server knows of the broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.base.errors import ProtocolError
+from ottla.broker.handler import Handler, RequestContext
+from ottla.net.server_connection import ClientConnection
+from ottla.net.service import Outcome
+from ottla.wire.header import read_request_header
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+class Dispatch:
+    def __init__(self, broker: Broker, handlers: dict[int, Handler]) -> None:
+        self._broker = broker
+        self._handlers = handlers
+
+    def opened(self, connection: ClientConnection) -> None:
+        pass
+
+    def handle(self, connection: ClientConnection, frame: memoryview) -> Outcome:
+        api_key, version, correlation_id, client_id, position = read_request_header(frame)
+        handler = self._handlers.get(api_key)
+        if handler is None:
+            raise ProtocolError(f"api {api_key} is not served")
+        if not handler.min_version <= version <= handler.max_version:
+            raise ProtocolError(
+                f"version {version} of api {api_key} is not served, only {handler.min_version} to {handler.max_version}"
+            )
+        return handler.handle(
+            RequestContext(self._broker, connection, api_key, version, correlation_id, client_id, frame, position)
+        )
+
+    def closed(self, connection: ClientConnection) -> None:
+        pass

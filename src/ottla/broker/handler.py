@@ -1,0 +1,147 @@
+"""What a handler is: an API, the versions it serves, and a function from a request to its reply.
+
+Most handlers are written against message objects (`message_handler`); Produce and Fetch work on the frame itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.base.errors import KafkaError, ProtocolError
+from ottla.broker.authorizer import (
+    CLUSTER_NAME,
+    NOT_REQUESTED,
+    OPERATIONS_OF,
+    Operation,
+    ResourceType,
+    refusal,
+)
+from ottla.net.server_connection import ClientConnection
+from ottla.net.service import Deferred, Outcome
+from ottla.wire.apis import response_class
+from ottla.wire.header import encode_response_frame
+from ottla.wire.message import Request, Response
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+log = logging.getLogger(__name__)
+
+
+class RequestContext:
+    """One request on its way: where it came from and what its header says."""
+
+    __slots__ = ("api_key", "broker", "client_id", "connection", "correlation_id", "frame", "position", "version")
+
+    def __init__(
+        self,
+        broker: Broker,
+        connection: ClientConnection,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        frame: memoryview,
+        position: int,
+    ) -> None:
+        self.broker = broker
+        self.connection = connection
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.frame = frame
+        """The request's bytes, valid only until the handler returns."""
+        self.position = position
+        """Where the body starts in `frame`."""
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        connection = self.connection
+        return self.broker.authorizer.allows(connection.principal, connection.peer_host, operation, resource_type, name)
+
+    def require(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
+        if not self.may(operation, resource_type, name):
+            raise refusal(resource_type)
+
+    def authorized_operations(self, requested: bool, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """The bit set a reply carries when the client asks what it may do."""
+        if not requested:
+            return NOT_REQUESTED
+        return sum(1 << op for op in OPERATIONS_OF[resource_type] if self.may(op, resource_type, name))
+
+    def encode(self, response: Response) -> tuple[bytes, ...]:
+        return (encode_response_frame(response, self.version, self.correlation_id),)
+
+
+@dataclass(frozen=True)
+class Handler:
+    api_key: int
+    min_version: int
+    max_version: int
+    handle: Callable[[RequestContext], Outcome]
+    advertised_min_version: int | None = None
+    advertised_max_version: int | None = None
+    """What clients are told where it differs from what is served."""
+
+    @property
+    def advertised_versions(self) -> tuple[int, int]:
+        first = self.min_version if self.advertised_min_version is None else self.advertised_min_version
+        last = self.max_version if self.advertised_max_version is None else self.advertised_max_version
+        return first, last
+
+
+Q = TypeVar("Q", bound=Request)
+Reply = Response | Coroutine[Any, Any, Response]
+
+
+def message_handler(
+    request_type: type[Q], versions: tuple[int, int], respond: Callable[[RequestContext, Q], Reply]
+) -> Handler:
+    """A handler from a function on messages. If the function is a coroutine, the connection waits for its reply."""
+
+    def handle(context: RequestContext) -> Outcome:
+        request, _ = request_type.decode(context.frame, context.version, context.position)
+        try:
+            reply = respond(context, request)
+        except KafkaError as e:
+            reply = error_response(context, e)
+        if isinstance(reply, Response):
+            return context.encode(reply)
+        deferred = Deferred()
+        context.broker.spawn(_complete_later(context, reply, deferred))
+        return deferred
+
+    return Handler(request_type.API_KEY, *versions, handle)
+
+
+async def _complete_later(context: RequestContext, reply: Coroutine[Any, Any, Response], deferred: Deferred) -> None:
+    try:
+        try:
+            response = await reply
+        except KafkaError as e:
+            response = error_response(context, e)
+        deferred.complete(context.encode(response))
+    except asyncio.CancelledError:
+        deferred.close_connection()
+        raise
+    except ProtocolError as e:
+        log.warning("%s", e)
+        deferred.close_connection()
+    except Exception:
+        log.exception("request failed: api %d version %d", context.api_key, context.version)
+        deferred.close_connection()
+
+
+def error_response(context: RequestContext, error: KafkaError) -> Response:
+    """A reply that says nothing but the error, where the API has a place for it; otherwise the connection must go."""
+    kind = response_class(context.api_key)
+    fields: dict[str, Any] = {"error_code": error.code}
+    if not hasattr(kind, "error_code"):
+        raise ProtocolError(f"api {context.api_key} failed as a whole: {error}")
+    if hasattr(kind, "error_message"):
+        fields["error_message"] = error.message
+    return kind(**fields)

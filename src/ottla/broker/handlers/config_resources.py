@@ -1,0 +1,64 @@
+"""What the three configuration APIs share: the resources they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.base.errors import ErrorCode, InvalidRequestError, KafkaError
+from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.config import BROKER_OPTIONS
+from ottla.broker.config_describe import Alteration, AlterOperation, apply_alterations
+from ottla.broker.config_topics import TOPIC_OPTIONS
+from ottla.broker.handler import RequestContext
+
+TOPIC = 2
+BROKER = 4
+
+
+def broker_id_of(resource_name: str) -> int | None:
+    """The broker a resource names; the empty name stands for the defaults of all brokers."""
+    if not resource_name:
+        return None
+    try:
+        return int(resource_name)
+    except ValueError:
+        raise InvalidRequestError(f"{resource_name!r} is not a broker id") from None
+
+
+def require_topic(context: RequestContext, name: str) -> None:
+    if name not in context.broker.image.topics:
+        raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+async def alter(
+    context: RequestContext,
+    resource_type: int,
+    resource_name: str,
+    alterations: list[Alteration],
+    *,
+    replace: bool,
+    validate_only: bool,
+) -> None:
+    """Makes the changes; with `replace` whatever is not named goes back to its default."""
+    configs = context.broker.dynamic_configs
+    if resource_type == TOPIC:
+        context.require(Operation.ALTER_CONFIGS, ResourceType.TOPIC, resource_name)
+        require_topic(context, resource_name)
+        before: Mapping[str, str] = {} if replace else configs.topic_overrides(resource_name)
+        after = apply_alterations(before, alterations, TOPIC_OPTIONS)
+        await configs.set_topic(resource_name, after, validate_only=validate_only)
+    elif resource_type == BROKER:
+        context.require(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
+        broker_id = broker_id_of(resource_name)
+        before = {} if replace else configs.broker_overrides(broker_id)
+        after = apply_alterations(before, alterations, BROKER_OPTIONS)
+        await configs.set_broker(broker_id, after, validate_only=validate_only)
+    else:
+        raise InvalidRequestError(f"resource type {resource_type} has no settings here")
+
+
+def operation_of(code: int) -> AlterOperation:
+    try:
+        return AlterOperation(code)
+    except ValueError:
+        raise InvalidRequestError(f"there is no operation {code} on settings") from None

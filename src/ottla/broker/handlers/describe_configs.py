@@ -1,0 +1,72 @@
+"""DescribeConfigs: every setting of a topic or broker, with where its value comes from."""
+
+from __future__ import annotations
+
+from ottla.base.errors import ErrorCode, InvalidRequestError, KafkaError
+from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.config_describe import ConfigEntry
+from ottla.broker.handler import RequestContext, message_handler
+from ottla.broker.handlers.config_resources import BROKER, TOPIC, broker_id_of, require_topic
+from ottla.wire.apis.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def respond(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    results = []
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            result.configs = [_entry(entry, request) for entry in _describe(context, resource)]
+        except KafkaError as e:
+            result.error_code, result.error_message = e.code, e.message
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _describe(context: RequestContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    configs = context.broker.dynamic_configs
+    # Kafka's own tools ask with an empty list of keys for all of them.
+    names = resource.configuration_keys or None
+    if resource.resource_type == TOPIC:
+        context.require(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name)
+        require_topic(context, resource.resource_name)
+        return configs.describe_topic(configs.topic_overrides(resource.resource_name), names)
+    if resource.resource_type == BROKER:
+        context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+        broker_id = broker_id_of(resource.resource_name)
+        if broker_id is None:
+            return configs.describe_cluster_defaults(names)
+        if broker_id != context.broker.broker_id:
+            raise InvalidRequestError(
+                f"broker {context.broker.broker_id} was asked for the settings of broker {broker_id}"
+            )
+        return configs.describe_broker(names)
+    raise KafkaError(f"resource type {resource.resource_type} has no settings here", code=ErrorCode.INVALID_REQUEST)
+
+
+def _entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=None if entry.sensitive else entry.value,
+        read_only=entry.read_only,
+        is_default=entry.is_default,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in (entry.synonyms if request.include_synonyms else ())
+        ],
+        config_type=entry.type.value,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+HANDLER = message_handler(DescribeConfigsRequest, (1, 4), respond)

@@ -1,0 +1,234 @@
+"""Fetch: ranges of log files, sent as they are. Waits for records where the client asks it to.
+
+Which partitions are read and which results are sent is the fetch session's business; this module reads them, decides
+whether there is enough to reply, and parks the request if there is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.types import Uuid
+from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.handler import Handler, RequestContext
+from ottla.broker.replicas import Partition
+from ottla.machines.fetch_session import FetchContext, FetchRequestHead, PartitionKey, TopicKey
+from ottla.net.outgoing import Piece
+from ottla.net.service import Deferred, Outcome
+from ottla.wire.api_keys import ApiKey
+from ottla.wire.fused.fetch import FetchPartition, FetchPlan, FetchResult, decode_fetch, encode_fetch_response
+
+FIRST_VERSION_WITH_IDS = 13
+_CONSUMER = -1
+_DEBUGGING_CONSUMER = -2
+_READ_COMMITTED = 1
+
+KeyedResult = tuple[PartitionKey, FetchResult]
+
+
+def handle(context: RequestContext) -> Outcome:
+    plan = decode_fetch(context.frame, context.version, context.position)
+    broker = context.broker
+    asked = [((topic, wanted.partition), wanted) for topic, partitions in plan.topics for wanted in partitions]
+    forgotten = [(topic, index) for topic, indexes in plan.forgotten for index in indexes]
+    head = FetchRequestHead(
+        plan.session_id, plan.session_epoch, context.version >= FIRST_VERSION_WITH_IDS, plan.replica_id >= 0
+    )
+    if head.from_follower and not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        return _encode(context, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 0, [])
+    try:
+        session = broker.fetch_sessions.begin(
+            head,
+            asked,
+            forgotten,
+            now_ms=broker.clock.monotonic_ms(),
+            new_session_id=broker.random.randrange(1, 2**31 - 1),
+        )
+    except KafkaError as e:
+        return _encode(context, e.code, 0, [])
+    attempt = _FetchAttempt(context, plan, session)
+    if attempt.is_satisfied() or plan.max_wait_ms <= 0:
+        return attempt.reply()
+    return _wait_for_records(context, plan, attempt)
+
+
+class _FetchAttempt:
+    """One pass over the request's partitions: what there is to send now."""
+
+    def __init__(self, context: RequestContext, plan: FetchPlan, session: FetchContext[FetchPartition]) -> None:
+        self._context = context
+        self._plan = plan
+        self._session = session
+        self._results: list[KeyedResult] = []
+        self._carries: list[bool] = []
+        self._bytes = 0
+        self._must_reply = False
+        self.partitions: list[Partition] = []
+        self._read_all()
+
+    def is_satisfied(self) -> bool:
+        return self._must_reply or not self.partitions or self._bytes >= self._plan.min_bytes
+
+    def again(self) -> _FetchAttempt:
+        return _FetchAttempt(self._context, self._plan, self._session)
+
+    def reply(self) -> Sequence[Piece]:
+        results = self._session.select(self._results, self._carries)
+        return _encode(self._context, ErrorCode.NONE, self._session.session_id, results)
+
+    def _read_all(self) -> None:
+        plan = self._plan
+        room = min(plan.max_bytes, self._context.broker.config.integer("fetch.max.bytes"))
+        for key, wanted in self._session.partitions():
+            try:
+                partition = _readable_partition(self._context, plan, key, wanted)
+                self.partitions.append(partition)
+                result, size = _read(partition, plan, wanted, room - self._bytes, is_first=self._bytes == 0)
+            except KafkaError as e:
+                self._must_reply = True
+                self._add(key, _failed(self._context, key, wanted.partition, e), carries=True)
+                continue
+            if result.diverging_epoch is not None:
+                self._must_reply = True
+            self._bytes += size
+            self._add(key, result, carries=size > 0 or result.diverging_epoch is not None)
+
+    def _add(self, key: PartitionKey, result: FetchResult, *, carries: bool) -> None:
+        self._results.append((key, result))
+        self._carries.append(carries)
+
+
+def _readable_partition(
+    context: RequestContext, plan: FetchPlan, key: PartitionKey, wanted: FetchPartition
+) -> Partition:
+    name = _topic_name(context, key[0])
+    if plan.replica_id < 0:
+        context.require(Operation.READ, ResourceType.TOPIC, name)
+    replicas = context.broker.replicas
+    partition = replicas.find(name, wanted.partition)
+    if partition is None:
+        raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if context.version >= FIRST_VERSION_WITH_IDS and partition.topic_id != key[0]:
+        raise KafkaError(code=ErrorCode.INCONSISTENT_TOPIC_ID)
+    partition.check_leader_epoch(wanted.current_leader_epoch)
+    if partition.leader is None:
+        raise KafkaError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return partition
+
+
+def _topic_name(context: RequestContext, topic: TopicKey) -> str:
+    if isinstance(topic, str):
+        return topic
+    name = context.broker.image.topic_name(Uuid(topic))
+    if name is None:
+        raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_ID)
+    return name
+
+
+def _read(
+    partition: Partition, plan: FetchPlan, wanted: FetchPartition, room: int, *, is_first: bool
+) -> tuple[FetchResult, int]:
+    log = partition.log
+    high_watermark = log.high_watermark
+    last_stable_offset = log.last_stable_offset
+    if wanted.last_fetched_epoch >= 0:
+        diverging = _divergence(partition, wanted)
+        if diverging is not None:
+            at_fork = FetchResult(
+                wanted.partition,
+                0,
+                high_watermark,
+                last_stable_offset,
+                log.log_start_offset,
+                diverging_epoch=diverging,
+            )
+            return at_fork, 0
+    is_committed_read = False
+    if plan.replica_id == _CONSUMER:
+        is_committed_read = plan.isolation_level == _READ_COMMITTED
+        end_offset = last_stable_offset if is_committed_read else high_watermark
+    else:
+        end_offset = log.log_end_offset
+    limit = min(wanted.max_bytes, room)
+    found = log.read(wanted.fetch_offset, max(limit, 0), end_offset=end_offset, min_one_batch=is_first)
+    aborted = None
+    if is_committed_read:
+        aborted = [
+            (transaction.producer_id, transaction.first_offset)
+            for transaction in log.aborted_transactions(wanted.fetch_offset, end_offset)
+        ]
+    result = FetchResult(
+        wanted.partition,
+        0,
+        high_watermark,
+        last_stable_offset,
+        log.log_start_offset,
+        aborted=aborted,
+        records=found.data,
+    )
+    return result, 0 if found.data is None else found.data.length
+
+
+def _divergence(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
+    """Where the reader's history leaves ours, if it does (KIP-595)."""
+    log = partition.log
+    epoch, end_offset = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
+    if epoch < 0 or end_offset < 0:
+        raise KafkaError(code=ErrorCode.OFFSET_OUT_OF_RANGE)
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        return epoch, end_offset
+    return None
+
+
+def _failed(context: RequestContext, key: PartitionKey, index: int, error: KafkaError) -> FetchResult:
+    leader = None
+    log_start_offset = -1
+    if isinstance(key[0], str):
+        partition = context.broker.replicas.find(key[0], index)
+    else:
+        name = context.broker.image.topic_name(Uuid(key[0]))
+        partition = None if name is None else context.broker.replicas.find(name, index)
+    if partition is not None:
+        log_start_offset = partition.log.log_start_offset
+        if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            leader = (partition.leader_id, partition.leader_epoch)
+    return FetchResult(index, error.code, -1, -1, log_start_offset, current_leader=leader)
+
+
+def _encode(
+    context: RequestContext, code: ErrorCode, session_id: int, results: Sequence[KeyedResult]
+) -> Sequence[Piece]:
+    topics = [
+        (topic, [result for _, result in group]) for topic, group in groupby(results, key=lambda item: item[0][0])
+    ]
+    return encode_fetch_response(
+        context.version, context.correlation_id, topics, error_code=code, session_id=session_id
+    )
+
+
+class _WaitingFetch:
+    def __init__(self, attempt: _FetchAttempt, deferred: Deferred) -> None:
+        self._attempt = attempt
+        self._deferred = deferred
+
+    def try_complete(self) -> bool:
+        attempt = self._attempt.again()
+        if attempt.is_satisfied():
+            self._deferred.complete(attempt.reply())
+            return True
+        return False
+
+    def expire(self) -> None:
+        self._deferred.complete(self._attempt.again().reply())
+
+
+def _wait_for_records(context: RequestContext, plan: FetchPlan, attempt: _FetchAttempt) -> Outcome:
+    deferred = Deferred()
+    parked = context.broker.parked.park(_WaitingFetch(attempt, deferred), attempt.partitions, plan.max_wait_ms)
+    deferred.on_abandoned = parked.forget
+    return deferred
+
+
+HANDLER = Handler(ApiKey.FETCH, 4, 17, handle)

@@ -1,0 +1,70 @@
+"""What a broker does beside answering: syncs logs that are due, writes checkpoints, removes what was deleted.
+
+All of it touches the disk and so runs in a thread; the loop only says when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from ottla.base.errors import LogDirError
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+log = logging.getLogger(__name__)
+
+FLUSH_CHECK_MS = 1_000
+DELETE_CHECK_MS = 1_000
+PRODUCER_EXPIRY_CHECK_MS = 600_000
+
+
+class Housekeeping:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        config = self._broker.config
+        checkpoint_ms = config.integer("replica.high.watermark.checkpoint.interval.ms")
+        jobs: list[tuple[int, Callable[[], Awaitable[None]]]] = [
+            (checkpoint_ms, self._checkpoint),
+            (FLUSH_CHECK_MS, self._flush_due),
+            (DELETE_CHECK_MS, self._remove_deleted),
+            (PRODUCER_EXPIRY_CHECK_MS, self._expire_producers),
+        ]
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._every(interval_ms, job)) for interval_ms, job in jobs]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _every(self, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            try:
+                await job()
+            except (LogDirError, OSError) as e:
+                log.error("%s: %s", job.__name__.strip("_"), e)
+
+    async def _checkpoint(self) -> None:
+        await asyncio.to_thread(self._broker.replicas.log_dirs.checkpoint)
+
+    async def _flush_due(self) -> None:
+        now_ms = self._broker.clock.wall_ms()
+        due = [partition.log for partition in self._broker.replicas if partition.log.is_flush_due(now_ms)]
+        for partition_log in due:
+            await asyncio.to_thread(partition_log.flush)
+
+    async def _remove_deleted(self) -> None:
+        await asyncio.to_thread(self._broker.replicas.log_dirs.remove_deleted, self._broker.clock.wall_ms())
+
+    async def _expire_producers(self) -> None:
+        now_ms = self._broker.clock.wall_ms()
+        for partition in self._broker.replicas:
+            partition.log.producers.expire(now_ms, partition.log.config.producer_id_expiration_ms)

@@ -1,0 +1,99 @@
+"""The controller's way to the broker it runs in: no network, the same messages."""
+
+from __future__ import annotations
+
+from ottla.base.errors import KafkaError
+from ottla.base.types import Endpoint, TopicPartition
+from ottla.broker.replicas import Replicas
+from ottla.machines.cluster.image import BrokerImage, ClusterImage, PartitionImage
+from ottla.wire.apis.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from ottla.wire.apis.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
+from ottla.wire.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from ottla.wire.message import Request, Response
+
+
+class LocalLink:
+    def __init__(self, broker_id: int, replicas: Replicas, image: ClusterImage) -> None:
+        self._broker_id = broker_id
+        self._replicas = replicas
+        self._image = image
+
+    async def send(self, broker_id: int, request: Request) -> Response:
+        if broker_id != self._broker_id:
+            raise ValueError(f"broker {broker_id} is not in this process")
+        match request:
+            case LeaderAndIsrRequest():
+                return await self._leader_and_isr(request)
+            case StopReplicaRequest():
+                return await self._stop_replica(request)
+            case UpdateMetadataRequest():
+                return self._update_metadata(request)
+            case _:
+                raise TypeError(f"the controller does not send {type(request).__name__}")
+
+    async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        try:
+            outcome = await self._replicas.apply_leader_and_isr(request)
+        except KafkaError as e:
+            return LeaderAndIsrResponse(error_code=e.code)
+        return LeaderAndIsrResponse(
+            topics=[
+                LeaderAndIsrTopicError(
+                    topic_id=topic.topic_id,
+                    partition_errors=[
+                        LeaderAndIsrPartitionError(
+                            partition_index=state.partition_index,
+                            error_code=outcome[TopicPartition(topic.topic_name, state.partition_index)],
+                        )
+                        for state in topic.partition_states
+                    ],
+                )
+                for topic in request.topic_states
+            ]
+        )
+
+    async def _stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        try:
+            outcome = await self._replicas.apply_stop_replica(request)
+        except KafkaError as e:
+            return StopReplicaResponse(error_code=e.code)
+        return StopReplicaResponse(
+            partition_errors=[
+                StopReplicaPartitionError(topic_name=tp.topic, partition_index=tp.partition, error_code=code)
+                for tp, code in outcome.items()
+            ]
+        )
+
+    def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        self._image.set_brokers(
+            request.controller_id,
+            request.controller_epoch,
+            [
+                BrokerImage(
+                    broker.id,
+                    tuple(Endpoint(e.listener, e.host, e.port) for e in broker.endpoints),
+                    broker.rack,
+                )
+                for broker in request.live_brokers
+            ],
+        )
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                self._image.set_partition(
+                    TopicPartition(topic.topic_name, state.partition_index),
+                    topic.topic_id,
+                    PartitionImage(
+                        state.leader,
+                        state.leader_epoch,
+                        state.zk_version,
+                        tuple(state.replicas),
+                        tuple(state.isr),
+                        tuple(state.offline_replicas),
+                    ),
+                )
+        return UpdateMetadataResponse()

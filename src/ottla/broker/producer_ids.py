@@ -1,0 +1,41 @@
+"""Producer ids, unique in the cluster: blocks of a thousand are reserved in the metadata store, then handed out."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla.metadata import paths
+from ottla.metadata.store import BadVersionError, Create, MetadataStore, NodeExistsError, Set
+
+BLOCK_SIZE = 1_000
+
+
+class ProducerIds:
+    def __init__(self, store: MetadataStore, broker_id: int) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._next = 0
+        self._end = 0
+        self._lock = asyncio.Lock()
+
+    async def next(self) -> int:
+        async with self._lock:
+            if self._next == self._end:
+                self._next = await self._reserve_block()
+                self._end = self._next + BLOCK_SIZE
+            self._next += 1
+            return self._next - 1
+
+    async def _reserve_block(self) -> int:
+        while True:
+            node = await self._store.get(paths.PRODUCER_ID_BLOCK)
+            first = 0 if node is None else paths.decode_producer_id_block(node.data)[1] + 1
+            data = paths.encode_producer_id_block(self._broker_id, first, first + BLOCK_SIZE - 1)
+            try:
+                if node is None:
+                    await self._store.commit([Create(paths.PRODUCER_ID_BLOCK, data)])
+                else:
+                    await self._store.commit([Set(paths.PRODUCER_ID_BLOCK, data, node.version)])
+            except (BadVersionError, NodeExistsError):
+                continue  # Another broker was faster: take the block after its own.
+            return first

@@ -1,0 +1,210 @@
+"""The replicas this broker holds: each partition's log, its role, and who waits for it.
+
+Owns the way in (`append`) and the way out (`read`) of records. Roles change only through the controller's LeaderAndIsr
+and StopReplica. Knows nothing of requests and replies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+
+from ottla.base.clock import Clock
+from ottla.base.errors import ErrorCode, KafkaError, LogDirError
+from ottla.base.types import NIL_UUID, TopicPartition, Uuid
+from ottla.broker.parked import Parked, Waitable
+from ottla.log.config import LogConfig
+from ottla.log.log_dir import LogDirs
+from ottla.log.partition_log import AppendInfo, Origin, PartitionLog
+from ottla.machines.replication.leader import PartitionLeader
+from ottla.wire.apis.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
+from ottla.wire.apis.stop_replica import StopReplicaRequest
+
+log = logging.getLogger(__name__)
+
+
+class Partition(Waitable):
+    """One replica. `leader` is the machine that runs while this broker leads, else None."""
+
+    __slots__ = ("leader", "leader_epoch", "leader_id", "log", "topic_id", "tp")
+
+    def __init__(self, tp: TopicPartition, topic_id: Uuid, log: PartitionLog) -> None:
+        super().__init__()
+        self.tp = tp
+        self.topic_id = topic_id
+        self.log = log
+        self.leader: PartitionLeader | None = None
+        self.leader_id = -1
+        self.leader_epoch = -1
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Fences a client that follows another leader than this one; -1 means it does not say (KIP-320)."""
+        if epoch >= 0 and epoch != self.leader_epoch:
+            raise KafkaError(
+                code=ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+            )
+
+
+class Replicas:
+    def __init__(
+        self,
+        broker_id: int,
+        log_dirs: LogDirs,
+        parked: Parked,
+        clock: Clock,
+        *,
+        read_config: Callable[[str], Awaitable[LogConfig]],
+    ) -> None:
+        self.broker_id = broker_id
+        self.log_dirs = log_dirs
+        self._parked = parked
+        self._clock = clock
+        self._read_config = read_config
+        self._topics: dict[str, dict[int, Partition]] = {}
+        self._controller_epoch = -1
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._topics.values():
+            yield from partitions.values()
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        partitions = self._topics.get(topic)
+        return partitions.get(index) if partitions is not None else None
+
+    def led(self, topic: str, index: int) -> Partition:
+        """The partition, if this broker leads it."""
+        partitions = self._topics.get(topic)
+        partition = partitions.get(index) if partitions is not None else None
+        if partition is None:
+            raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition.leader is None:
+            raise KafkaError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
+    def append(
+        self,
+        partition: Partition,
+        records: memoryview,
+        *,
+        requires_all_replicas: bool,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+    ) -> AppendInfo:
+        leader = partition.leader
+        if leader is None:
+            raise KafkaError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if requires_all_replicas and not leader.has_enough_replicas:
+            raise KafkaError(
+                f"{len(leader.isr)} replicas are in sync, min.insync.replicas is {leader.min_insync_replicas}",
+                code=ErrorCode.NOT_ENOUGH_REPLICAS,
+            )
+        partition_log = partition.log
+        try:
+            info = partition_log.append_as_leader(
+                records, leader_epoch=leader.leader_epoch, now_ms=now_ms, origin=origin
+            )
+        except LogDirError as e:
+            self.log_dirs.fail(partition_log.directory.parent, e)
+            raise
+        high_watermark = leader.appended(partition_log.log_end_offset)
+        if high_watermark != partition_log.high_watermark:
+            partition_log.advance_high_watermark(high_watermark)
+        if partition.waiters:
+            self._parked.moved(partition)
+        return info
+
+    def moved(self, partition: Partition) -> None:
+        """Something of the partition besides its records has changed: let waiters look."""
+        self._parked.moved(partition)
+
+    async def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> dict[TopicPartition, ErrorCode]:
+        self._check_controller(request.controller_epoch)
+        outcome: dict[TopicPartition, ErrorCode] = {}
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                tp = TopicPartition(topic.topic_name, state.partition_index)
+                try:
+                    await self._apply(tp, topic.topic_id, state)
+                    outcome[tp] = ErrorCode.NONE
+                except KafkaError as e:
+                    log.error("%s: cannot take the role given by the controller: %s", tp, e.message)
+                    outcome[tp] = e.code
+        return outcome
+
+    async def apply_stop_replica(self, request: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
+        self._check_controller(request.controller_epoch)
+        outcome: dict[TopicPartition, ErrorCode] = {}
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                tp = TopicPartition(topic.topic_name, state.partition_index)
+                self._stop(tp, delete=state.delete_partition)
+                outcome[tp] = ErrorCode.NONE
+        return outcome
+
+    def topics(self) -> list[str]:
+        return list(self._topics)
+
+    def set_topic_config(self, topic: str, config: LogConfig) -> None:
+        for partition in self._topics.get(topic, {}).values():
+            partition.log.update_config(config)
+            if partition.leader is not None:
+                partition.leader.min_insync_replicas = config.min_insync_replicas
+
+    def _check_controller(self, epoch: int) -> None:
+        if epoch < self._controller_epoch:
+            raise KafkaError(code=ErrorCode.STALE_CONTROLLER_EPOCH)
+        self._controller_epoch = epoch
+
+    async def _apply(self, tp: TopicPartition, topic_id: Uuid, state: LeaderAndIsrPartitionState) -> None:
+        partition = self.find(*tp)
+        if partition is None:
+            partition = Partition(tp, topic_id, await self._open_log(tp, topic_id))
+            self._topics.setdefault(tp.topic, {})[tp.partition] = partition
+        elif state.leader_epoch < partition.leader_epoch:
+            raise KafkaError(code=ErrorCode.STALE_CONTROLLER_EPOCH)
+        partition.leader_id = state.leader
+        if state.leader == self.broker_id:
+            self._lead(partition, state)
+        else:
+            partition.leader = None
+            partition.leader_epoch = state.leader_epoch
+        self._parked.moved(partition)
+
+    def _lead(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
+        if partition.leader is not None and partition.leader_epoch == state.leader_epoch:
+            partition.log.advance_high_watermark(partition.leader.isr_changed(state.isr))
+            return
+        partition.log.begin_leader_epoch(state.leader_epoch)
+        partition.leader = PartitionLeader(
+            local_id=self.broker_id,
+            leader_epoch=state.leader_epoch,
+            isr=state.isr,
+            log_end_offset=partition.log.log_end_offset,
+            high_watermark=partition.log.high_watermark,
+            min_insync_replicas=partition.log.config.min_insync_replicas,
+        )
+        partition.leader_epoch = state.leader_epoch
+        partition.log.advance_high_watermark(partition.leader.high_watermark)
+
+    async def _open_log(self, tp: TopicPartition, topic_id: Uuid) -> PartitionLog:
+        found = self.log_dirs.get(tp)
+        if found is None:
+            # Making directories and files touches the disk: not on the loop's time.
+            return await asyncio.to_thread(self.log_dirs.create, tp, topic_id, await self._read_config(tp.topic))
+        if topic_id not in (NIL_UUID, found.topic_id) and found.topic_id != NIL_UUID:
+            raise KafkaError(
+                "the log on disk belongs to another topic of the same name", code=ErrorCode.INCONSISTENT_TOPIC_ID
+            )
+        return found
+
+    def _stop(self, tp: TopicPartition, *, delete: bool) -> None:
+        partitions = self._topics.get(tp.topic, {})
+        partition = partitions.pop(tp.partition, None)
+        if not partitions:
+            self._topics.pop(tp.topic, None)
+        if partition is not None:
+            partition.leader = None
+            self._parked.moved(partition)
+        if delete and self.log_dirs.get(tp) is not None:
+            self.log_dirs.delete(tp)

@@ -1,0 +1,164 @@
+"""Fetch sessions remember what was asked and send only what is new (KIP-227)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.machines.fetch_session import FetchContext, FetchRequestHead, FetchSessions, PartitionKey, next_epoch
+
+
+class Asked(NamedTuple):
+    partition: int
+    fetch_offset: int = 0
+
+
+class Answer(NamedTuple):
+    error_code: int = 0
+    high_watermark: int = 0
+    log_start_offset: int = 0
+
+
+def key(index: int) -> PartitionKey:
+    return ("t", index)
+
+
+class Client:
+    """Drives one session the way a consumer does."""
+
+    def __init__(self, sessions: FetchSessions[Asked], *, from_follower: bool = False) -> None:
+        self.sessions = sessions
+        self.session_id = 0
+        self.epoch = 0
+        self.from_follower = from_follower
+
+    def fetch(
+        self,
+        asked: list[int] | None = None,
+        forgotten: list[int] | None = None,
+        *,
+        now_ms: int = 0,
+        new_session_id: int = 7,
+        ids: bool = False,
+    ) -> FetchContext[Asked]:
+        context = self.sessions.begin(
+            FetchRequestHead(self.session_id, self.epoch, ids, self.from_follower),
+            [(key(index), Asked(index)) for index in asked or []],
+            [key(index) for index in forgotten or []],
+            now_ms=now_ms,
+            new_session_id=new_session_id,
+        )
+        self.session_id = context.session_id
+        self.epoch = next_epoch(self.epoch) if self.session_id else 0
+        return context
+
+
+def sent(context: FetchContext[Asked], answers: dict[int, Answer], data: set[int] = frozenset()) -> list[int]:  # type: ignore[assignment]
+    order = [k[1] for k, _ in context.partitions()]
+    results = [(key(i), answers.get(i, Answer())) for i in order]
+    return [k[1] for k, _ in context.select(results, [i in data for i in order])]
+
+
+def error_of(call: object) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        call()  # type: ignore[operator]
+    return caught.value.code
+
+
+def test_first_fetch_sends_everything_then_only_news() -> None:
+    client = Client(FetchSessions(10))
+    assert sent(client.fetch([0, 1, 2]), {}) == [0, 1, 2]
+    assert sent(client.fetch(), {}) == []
+    assert sent(client.fetch(), {1: Answer(high_watermark=5)}) == [1]
+    assert sent(client.fetch(), {1: Answer(high_watermark=5)}) == []
+    assert sent(client.fetch(), {1: Answer(high_watermark=5), 2: Answer(log_start_offset=1)}) == [2]
+
+
+def test_after_an_error_the_next_good_answer_is_sent() -> None:
+    client = Client(FetchSessions(10))
+    sent(client.fetch([0]), {})
+    assert sent(client.fetch(), {0: Answer(error_code=3)}) == [0]
+    assert sent(client.fetch(), {}) == [0]
+    assert sent(client.fetch(), {}) == []
+
+
+def test_partitions_with_data_go_to_the_end() -> None:
+    client = Client(FetchSessions(10))
+    sent(client.fetch([0, 1, 2]), {})
+    assert sent(client.fetch(), {}, {0}) == [0]
+    assert [k[1] for k, _ in client.fetch().partitions()] == [1, 2, 0]
+
+
+def test_changed_added_and_forgotten_partitions() -> None:
+    client = Client(FetchSessions(10))
+    sent(client.fetch([0, 1]), {})
+    context = client.fetch([2], forgotten=[0])
+    assert [k[1] for k, _ in context.partitions()] == [1, 2]
+
+
+def test_a_session_without_partitions_is_closed() -> None:
+    sessions: FetchSessions[Asked] = FetchSessions(10)
+    client = Client(sessions)
+    client.fetch([0])
+    context = client.fetch(forgotten=[0])
+    assert context.session_id == 0
+    assert len(sessions) == 0
+
+
+def test_wrong_id_epoch_and_mixed_ids_are_refused() -> None:
+    sessions: FetchSessions[Asked] = FetchSessions(10)
+    client = Client(sessions)
+    client.fetch([0])
+    assert error_of(lambda: client.fetch(ids=True)) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    client.epoch = 5
+    assert error_of(client.fetch) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    client.session_id = 99
+    assert error_of(client.fetch) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_epoch_zero_replaces_and_minus_one_closes() -> None:
+    sessions: FetchSessions[Asked] = FetchSessions(10)
+    client = Client(sessions)
+    client.fetch([0])
+    client.epoch = 0
+    client.fetch([1], new_session_id=8)
+    assert client.session_id == 8 and len(sessions) == 1
+    client.epoch = -1
+    assert client.fetch([1]).session_id == 0
+    assert len(sessions) == 0
+
+
+def test_ids_never_clash_and_epochs_wrap_to_one() -> None:
+    sessions: FetchSessions[Asked] = FetchSessions(10)
+    first, second = Client(sessions), Client(sessions)
+    first.fetch([0], new_session_id=3)
+    second.fetch([0], new_session_id=3)
+    assert first.session_id != second.session_id
+    assert next_epoch(2**31 - 1) == 1
+
+
+def test_full_cache_gives_no_session_until_one_is_idle() -> None:
+    sessions: FetchSessions[Asked] = FetchSessions(1, eviction_ms=100)
+    Client(sessions).fetch([0], now_ms=0)
+    assert Client(sessions).fetch([0], now_ms=100).session_id == 0
+    assert Client(sessions).fetch([0], now_ms=101).session_id != 0
+
+
+def test_a_follower_and_then_a_larger_session_displace_a_smaller_old_one() -> None:
+    sessions: FetchSessions[Asked] = FetchSessions(1, eviction_ms=100)
+    small = Client(sessions)
+    small.fetch([0], now_ms=0)
+    small.fetch(now_ms=90)
+    assert Client(sessions).fetch([0], now_ms=150).session_id == 0
+    assert Client(sessions).fetch([0, 1], now_ms=150, new_session_id=8).session_id == 8
+    assert Client(sessions, from_follower=True).fetch([0], now_ms=200).session_id == 0
+    larger = Client(sessions, from_follower=True).fetch([0], now_ms=251, new_session_id=9)
+    assert larger.session_id == 9
+
+
+def test_without_slots_every_fetch_is_full() -> None:
+    context = Client(FetchSessions(0)).fetch([0, 1])
+    assert context.session_id == 0
+    assert sent(context, {}) == [0, 1]
