@@ -1,0 +1,307 @@
+"""One partition's log: what may be appended, and what is read. The broker's handlers and replicas talk to this.
+
+Appends and reads run on the event loop's thread and only touch the page cache; `flush` may run in another thread at
+the same time. Nothing here knows who leads: the caller says under which leader epoch it appends and how far a reader
+may see.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from ottla.base.errors import CorruptBatchError, InvalidRecordError, OffsetOutOfRangeError
+from ottla.base.types import FileSlice
+from ottla.log import lookup
+from ottla.log.config import LogConfig
+from ottla.log.replay import read_end_marker
+from ottla.log.segmented_log import SegmentedLog
+from ottla.log.txn_index import AbortedTransaction
+from ottla.log.validation import (
+    needs_no_look_inside,
+    prepare_client_batch,
+    prepare_coordinator_batches,
+    split_batches,
+)
+from ottla.records.batch import (
+    CRC_START,
+    HEADER_SIZE,
+    HEADER_STRUCT,
+    LOG_APPEND_TIME_BIT,
+    MAGIC_V2,
+    MAX_SEQUENCE,
+    OFFSET_AND_LENGTH_SIZE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    assign_offsets,
+)
+from ottla.records.checksum import crc32c
+from ottla.records.compression import Codec
+from ottla.records.control import EndMarker
+
+_unpack_header = HEADER_STRUCT.unpack_from
+_LAST_CODEC = int(max(Codec))
+_NO_APPEND_TIME = -1
+
+
+class Origin(Enum):
+    """Who made the records. Coordinators may append control batches and are trusted with sequence numbers."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
+
+class AppendInfo(NamedTuple):
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    log_append_time_ms: int
+    """-1 where the topic keeps the producer's timestamps."""
+    log_start_offset: int
+    is_duplicate: bool
+
+
+class LogRead(NamedTuple):
+    data: FileSlice | None
+    """Whole batches from the one that contains the offset; the last may be cut. None: nothing to read yet."""
+    start_offset: int
+    segment_base_offset: int
+    is_last_segment: bool
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class PartitionLog(SegmentedLog):
+    def update_config(self, config: LogConfig) -> None:
+        super().update_config(config)
+        self._accepts_as_is = needs_no_look_inside(config)
+        self._max_bytes = min(config.max_message_bytes, config.segment_bytes)
+
+    # -- appending -----------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, records: memoryview, *, leader_epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
+    ) -> AppendInfo:
+        """Give the batches their offsets and store them. From a client exactly one batch is taken.
+
+        `records` is patched in place. Whatever is raised, the log is as it was before.
+        """
+        if origin is not Origin.CLIENT:
+            return self._append_from_coordinator(records, leader_epoch, now_ms)
+        size = len(records)
+        if size < HEADER_SIZE:
+            raise CorruptBatchError(f"a batch has at least {HEADER_SIZE} bytes, {size} came")
+        (base_offset, length, _, magic, crc, attributes, last_delta, _, max_timestamp, producer_id, producer_epoch,
+         base_sequence, count) = _unpack_header(records)  # fmt: skip
+        log_append_time_ms = _NO_APPEND_TIME
+        # All rules at once; a batch that breaks one is judged again, rule by rule, to name the first it breaks.
+        if not (
+            self._accepts_as_is
+            and base_offset == 0
+            and length + OFFSET_AND_LENGTH_SIZE == size
+            and magic == MAGIC_V2
+            and size <= self._max_bytes
+            and crc32c(records[CRC_START:]) == crc
+            and last_delta + 1 == count
+            and count > 0
+            and 0 <= attributes & ~TRANSACTIONAL_BIT <= _LAST_CODEC
+            and (base_sequence >= 0 if producer_id >= 0 else attributes & TRANSACTIONAL_BIT == 0)
+            and max_timestamp <= now_ms + self.config.message_timestamp_after_max_ms
+        ):
+            records = prepare_client_batch(records, self.config, now_ms)
+            (_, _, _, _, _, attributes, last_delta, _, max_timestamp, producer_id, producer_epoch, base_sequence,
+             count) = _unpack_header(records)  # fmt: skip
+            if attributes & LOG_APPEND_TIME_BIT:
+                log_append_time_ms = max_timestamp
+
+        first_offset = self.log_end_offset
+        last_offset = first_offset + last_delta
+        if producer_id >= 0:
+            is_transactional = attributes & TRANSACTIONAL_BIT != 0
+            last_sequence = (base_sequence + last_delta) & MAX_SEQUENCE
+            stored = self.producers.check_batch(
+                producer_id, producer_epoch, base_sequence, last_sequence, is_transactional
+            )
+            if stored is not None:
+                return AppendInfo(
+                    stored.first_offset,
+                    stored.last_offset,
+                    stored.timestamp,
+                    stored.timestamp,
+                    self.log_start_offset,
+                    True,
+                )
+            self._store(records, last_offset, max_timestamp, leader_epoch, now_ms)
+            self.producers.apply_batch(
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                last_sequence,
+                first_offset,
+                last_offset,
+                max_timestamp,
+                is_transactional,
+            )
+        else:
+            self._store(records, last_offset, max_timestamp, leader_epoch, now_ms)
+        self.log_end_offset = self.producers.end_offset = last_offset + 1
+        self._count_unflushed(count, now_ms)
+        return AppendInfo(first_offset, last_offset, max_timestamp, log_append_time_ms, self.log_start_offset, False)
+
+    def _store(self, records: memoryview, last_offset: int, max_timestamp: int, leader_epoch: int, now_ms: int) -> None:
+        """Write one batch at the end of the log. The end itself is moved by the caller."""
+        segment = self.segments.active
+        first_offset = self.log_end_offset
+        try:
+            if segment.must_roll(self.config, len(records), last_offset, max_timestamp, now_ms):
+                segment = self._roll(first_offset, now_ms)
+            if leader_epoch > self.epochs.latest_epoch:
+                self.epochs.assign(leader_epoch, first_offset)
+            assign_offsets(records, 0, first_offset, leader_epoch)
+            segment.append(records, last_offset, max_timestamp)
+        except OSError as e:
+            raise self._failed("append to", e) from e
+
+    def _append_from_coordinator(self, records: memoryview, leader_epoch: int, now_ms: int) -> AppendInfo:
+        batches = []
+        next_offset = self.log_end_offset
+        for position, header in prepare_coordinator_batches(records, self.config, now_ms):
+            assign_offsets(records, position, next_offset, leader_epoch)
+            header = header._replace(base_offset=next_offset, partition_leader_epoch=leader_epoch)
+            marker = None
+            if header.is_control:
+                marker = read_end_marker(records[position:], header)
+                if marker is not None:
+                    self.producers.check_marker(header.producer_id, header.producer_epoch, marker)
+            elif header.has_producer_id and not header.is_transactional:
+                self.producers.check_not_in_transaction(header.producer_id)
+            batches.append((position, header, marker))
+            next_offset = header.next_offset
+        info = self._append_set(records, batches, now_ms)
+        if self.config.stamps_append_time:
+            info = info._replace(log_append_time_ms=now_ms)
+        return info
+
+    def append_as_follower(self, records: memoryview, *, now_ms: int = 0) -> AppendInfo:
+        """Store batches as the leader has them. Offsets must go on from the end of this log, gaps are allowed."""
+        batches = []
+        next_offset = self.log_end_offset
+        for position, header in split_batches(records):
+            if header.base_offset < next_offset:
+                raise InvalidRecordError(
+                    f"a batch of offset {header.base_offset} cannot follow, the log of {self.topic_partition} "
+                    f"goes on at {next_offset}"
+                )
+            marker = read_end_marker(records[position:], header) if header.is_control else None
+            batches.append((position, header, marker))
+            next_offset = header.next_offset
+        return self._append_set(records, batches, now_ms)
+
+    def _append_set(
+        self, records: memoryview, batches: list[tuple[int, BatchHeader, EndMarker | None]], now_ms: int
+    ) -> AppendInfo:
+        """Store batches that have their offsets, with one write."""
+        first_offset, last_offset = batches[0][1].base_offset, batches[-1][1].last_offset
+        max_timestamp = max(header.max_timestamp for _, header, _ in batches)
+        segment = self.segments.active
+        try:
+            if segment.must_roll(self.config, len(records), last_offset, max_timestamp, now_ms):
+                segment = self._roll(first_offset, now_ms)
+            for _, header, _ in batches:
+                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+            start = segment.write(records)
+        except OSError as e:
+            raise self._failed("append to", e) from e
+        for position, header, marker in batches:
+            segment.note_batch(start + position, header.last_offset, header.max_timestamp)
+            completed = self.producers.replay(header, marker)
+            if completed is not None and completed.is_aborted:
+                segment.txn_index.append(
+                    AbortedTransaction(
+                        completed.producer_id,
+                        completed.first_offset,
+                        completed.last_offset,
+                        self.producers.last_stable_offset_after(completed),
+                    )
+                )
+        segment.size = start + len(records)
+        self.log_end_offset = self.producers.end_offset = last_offset + 1
+        self._count_unflushed(sum(header.record_count for _, header, _ in batches), now_ms)
+        return AppendInfo(first_offset, last_offset, max_timestamp, _NO_APPEND_TIME, self.log_start_offset, False)
+
+    def _count_unflushed(self, count: int, now_ms: int) -> None:
+        self._unflushed_records += count
+        config = self.config
+        if self._unflushed_records >= config.flush_messages or now_ms - self._last_flush_ms >= config.flush_ms:
+            self.flush_due = True
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool = True) -> LogRead:
+        """Batches from the one that contains `offset`, below `end_offset` (exclusive), from one segment."""
+        log_end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} of {self.topic_partition} is outside [{self.log_start_offset}, {log_end_offset}]"
+            )
+        if end_offset > log_end_offset:
+            end_offset = log_end_offset
+        segments = self.segments
+        if offset >= end_offset:
+            return LogRead(None, offset, segments.active.base_offset, True)
+        number = segments.number_of(offset)
+        # A segment may hold nothing at or above the offset, when compaction has removed its end.
+        for segment in segments.all()[number:]:
+            segment_end = segments.end_of(number, log_end_offset)
+            number += 1
+            position = segment.position_of(offset)
+            if position >= segment.size:
+                continue
+            limit = segment.size if segment_end <= end_offset else segment.position_of(end_offset)
+            if limit <= position:
+                break
+            length = limit - position
+            if length > max_bytes:
+                length = max_bytes
+                if min_one_batch:
+                    length = max(length, segment.header_at(position).size)
+                if length == 0:
+                    break
+            data = FileSlice(segment.log, position, length)
+            return LogRead(data, offset, segment.base_offset, number == len(segments))
+        return LogRead(None, offset, segments.active.base_offset, True)
+
+    def available_bytes(self, offset: int, end_offset: int) -> int:
+        """How many bytes `read` could give up to `end_offset` if it did not stop at the end of a segment."""
+        end_offset = min(end_offset, self.log_end_offset)
+        if not self.log_start_offset <= offset < end_offset:
+            return 0
+        segments = self.segments
+        start, end = segments.number_of(offset), segments.number_of(end_offset)
+        first, last = segments.all()[start], segments.all()[end]
+        limit = last.size if end_offset == self.log_end_offset else last.position_of(end_offset)
+        if start == end:
+            return max(0, limit - first.position_of(offset))
+        between = sum(segment.size for segment in segments.all()[start + 1 : end])
+        return first.size - first.position_of(offset) + between + limit
+
+    def is_in_older_segment(self, offset: int, end_offset: int) -> bool:
+        """Whether `offset` lies in an earlier segment than `end_offset`: such a fetch need not wait for more."""
+        return self.segments.number_of(offset) < self.segments.number_of(end_offset)
+
+    def find_by_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record that is at least as young as `timestamp_ms`."""
+        found = lookup.find_by_timestamp(self.segments, timestamp_ms, self.log_start_offset, self.log_end_offset)
+        return TimestampOffset(*found) if found else None
+
+    def find_max_timestamp(self) -> TimestampOffset | None:
+        """The record with the largest timestamp."""
+        found = lookup.find_max_timestamp(self.segments, self.log_start_offset, self.log_end_offset)
+        return TimestampOffset(*found) if found else None
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        return lookup.aborted_transactions(self.segments, start_offset, end_offset)

@@ -1,0 +1,353 @@
+"""What each idempotent or transactional producer has written to a partition: duplicates, fencing, open transactions.
+
+`check_*` decides and changes nothing; `apply_*` changes and never refuses, because the batch is in the log by then.
+Recovery and replication apply without checking. Snapshots let a restart begin near the end of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from ottla.base.errors import ErrorCode, KafkaError, OttlaError
+from ottla.log.checkpoints import replace_file
+from ottla.log.segment import SNAPSHOT_SUFFIX, segment_path
+from ottla.records.batch import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
+from ottla.records.checksum import crc32c
+from ottla.records.control import EndMarker
+
+DUPLICATE_WINDOW = 5
+"""As many batches as a client may have in flight, so that each of them can be recognised when it is sent again."""
+
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEAD = Struct(">hIi")
+_SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
+_CRC_END = 6
+_NO_OFFSET = -1
+_NO_COORDINATOR_EPOCH = -1
+
+_log = logging.getLogger(__name__)
+
+
+class StoredBatch(NamedTuple):
+    """A batch that is in the log, as far as recognising it again needs."""
+
+    base_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+@dataclass(slots=True)
+class ProducerEntry:
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    batches: deque[StoredBatch] = field(default_factory=lambda: deque(maxlen=DUPLICATE_WINDOW))
+    coordinator_epoch: int = _NO_COORDINATOR_EPOCH
+    last_timestamp: int = NO_TIMESTAMP
+    transaction_first_offset: int = _NO_OFFSET
+    """Where the open transaction began; -1 if none is open."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else _NO_OFFSET
+
+
+class CompletedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """The offset of the marker."""
+    is_aborted: bool
+
+
+class SnapshotError(OttlaError):
+    """A producer snapshot that cannot be trusted."""
+
+
+class ProducerStates:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.entries: dict[int, ProducerEntry] = {}
+        self.end_offset = 0
+        """The state covers the log up to here (exclusive)."""
+        self.first_unstable_offset: int | None = None
+        """The first offset of the earliest transaction that is open, or whose marker is not replicated yet."""
+        # Both are keyed by the transaction's first offset. Open ones are added in the order of the log.
+        self._open: dict[int, int] = {}
+        self._unreplicated: dict[int, int] = {}
+
+    # -- decisions -----------------------------------------------------------------------------------------------
+
+    def check_batch(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, last_sequence: int, is_transactional: bool
+    ) -> StoredBatch | None:
+        """May this batch of a client be appended? Returns the stored batch if it is there already."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return None
+        batches = entry.batches
+        if producer_epoch == entry.producer_epoch:
+            last_known = batches[-1].last_sequence if batches else NO_SEQUENCE
+            if base_sequence != last_known + 1 and not (base_sequence == 0 and last_known == MAX_SEQUENCE):
+                for stored in batches:
+                    if stored.base_sequence == base_sequence and stored.last_sequence == last_sequence:
+                        return stored
+                raise KafkaError(
+                    f"producer {producer_id} sent sequence {base_sequence}, the last one stored is {last_known}",
+                    code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                )
+        elif producer_epoch < entry.producer_epoch:
+            self._refuse_epoch(producer_id, producer_epoch, entry)
+        elif base_sequence != 0:
+            raise KafkaError(
+                f"producer {producer_id} begins epoch {producer_epoch} with sequence {base_sequence} instead of 0",
+                code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            )
+        if entry.transaction_first_offset != _NO_OFFSET and not is_transactional:
+            self.check_not_in_transaction(producer_id)
+        return None
+
+    def check_not_in_transaction(self, producer_id: int) -> None:
+        """A producer must not mix plain batches into its open transaction."""
+        entry = self.entries.get(producer_id)
+        if entry is not None and entry.transaction_first_offset != _NO_OFFSET:
+            raise KafkaError(
+                f"producer {producer_id} sent a plain batch while its transaction of offset "
+                f"{entry.transaction_first_offset} is open",
+                code=ErrorCode.INVALID_TXN_STATE,
+            )
+
+    def check_marker(self, producer_id: int, producer_epoch: int, marker: EndMarker) -> None:
+        """May this transaction marker be appended?"""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            return
+        if producer_epoch < entry.producer_epoch:
+            self._refuse_epoch(producer_id, producer_epoch, entry)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                f"a marker of coordinator epoch {marker.coordinator_epoch} came after one of epoch "
+                f"{entry.coordinator_epoch}",
+                code=ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            )
+
+    @staticmethod
+    def _refuse_epoch(producer_id: int, producer_epoch: int, entry: ProducerEntry) -> None:
+        raise KafkaError(
+            f"producer {producer_id} has epoch {producer_epoch}, the partition has seen epoch {entry.producer_epoch}",
+            code=ErrorCode.INVALID_PRODUCER_EPOCH,
+        )
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    def apply_batch(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        first_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        is_transactional: bool,
+    ) -> None:
+        """A data batch of a producer is in the log."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id, producer_epoch)
+        elif producer_epoch != entry.producer_epoch:
+            entry.producer_epoch = producer_epoch
+            entry.batches.clear()
+        entry.batches.append(
+            StoredBatch(base_sequence, last_sequence, last_offset, last_offset - first_offset, max_timestamp)
+        )
+        entry.last_timestamp = max_timestamp
+        if is_transactional and entry.transaction_first_offset == _NO_OFFSET:
+            entry.transaction_first_offset = first_offset
+            self._open[first_offset] = producer_id
+            if self.first_unstable_offset is None:
+                self.first_unstable_offset = first_offset
+
+    def apply_marker(
+        self, producer_id: int, producer_epoch: int, marker: EndMarker, offset: int, timestamp: int
+    ) -> CompletedTransaction | None:
+        """A transaction marker is in the log. Returns the transaction it ends, if that had any batch here."""
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self.entries[producer_id] = ProducerEntry(producer_id, producer_epoch)
+        elif producer_epoch != entry.producer_epoch:
+            entry.producer_epoch = producer_epoch
+            entry.batches.clear()
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = timestamp
+        first_offset = entry.transaction_first_offset
+        if first_offset == _NO_OFFSET:
+            return None
+        entry.transaction_first_offset = _NO_OFFSET
+        self._open.pop(first_offset, None)
+        self._unreplicated[first_offset] = offset
+        return CompletedTransaction(producer_id, first_offset, offset, not marker.commit)
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """Where the last stable offset goes once `completed` is replicated."""
+        return next(iter(self._open), completed.last_offset + 1)
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Markers below the high watermark are replicated: their transactions hold nobody back any more."""
+        if self._unreplicated:
+            self._unreplicated = {
+                first: marker for first, marker in self._unreplicated.items() if marker >= high_watermark
+            }
+            self._refresh_unstable()
+
+    def log_start_moved(self, log_start_offset: int) -> None:
+        """Transactions that ended below the start of the log are forgotten; producers are not."""
+        self.high_watermark_moved(log_start_offset)
+        self.end_offset = max(self.end_offset, log_start_offset)
+
+    def _refresh_unstable(self) -> None:
+        candidates = [*self._unreplicated]
+        first_open = next(iter(self._open), None)
+        if first_open is not None:
+            candidates.append(first_open)
+        self.first_unstable_offset = min(candidates, default=None)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that were silent for longer than `expiration_ms`, unless a transaction is open."""
+        expired = [
+            entry.producer_id
+            for entry in self.entries.values()
+            if entry.transaction_first_offset == _NO_OFFSET and now_ms - entry.last_timestamp > expiration_ms
+        ]
+        for producer_id in expired:
+            del self.entries[producer_id]
+        return len(expired)
+
+    def clear(self, end_offset: int) -> None:
+        self.entries.clear()
+        self._open.clear()
+        self._unreplicated.clear()
+        self.first_unstable_offset = None
+        self.end_offset = end_offset
+
+    def replay(self, header: BatchHeader, marker: EndMarker | None) -> CompletedTransaction | None:
+        """Apply a batch read back from the log; `marker` is what a control batch says."""
+        completed = None
+        if header.producer_id >= 0:
+            if not header.is_control:
+                self.apply_batch(
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    header.last_sequence,
+                    header.base_offset,
+                    header.last_offset,
+                    header.max_timestamp,
+                    header.is_transactional,
+                )
+            elif marker is not None:
+                completed = self.apply_marker(
+                    header.producer_id, header.producer_epoch, marker, header.base_offset, header.max_timestamp
+                )
+        self.end_offset = header.next_offset
+        return completed
+
+    # -- snapshots -----------------------------------------------------------------------------------------------
+
+    def take_snapshot(self, *, sync: bool = False) -> None:
+        """Write the state to the snapshot file that is named by the offset it ends at."""
+        path = segment_path(self.directory, self.end_offset, SNAPSHOT_SUFFIX)
+        replace_file(path, encode_snapshot(list(self.entries.values())), sync=sync)
+
+    def load_newest_snapshot(self, start_offset: int, max_offset: int) -> None:
+        """Begin from the newest snapshot that is valid and ends in [start_offset, max_offset], or from nothing.
+
+        Snapshots that cannot be trusted or lie beyond the log are removed.
+        """
+        for offset, path in sorted(find_snapshots(self.directory).items(), reverse=True):
+            if offset > max_offset:
+                path.unlink(missing_ok=True)
+                continue
+            if offset < start_offset:
+                break
+            try:
+                entries = decode_snapshot(path.read_bytes())
+            except SnapshotError as e:
+                _log.warning("%s is dropped: %s", path, e)
+                path.unlink(missing_ok=True)
+                continue
+            self.clear(offset)
+            self.entries = {entry.producer_id: entry for entry in entries}
+            open_now = [e for e in entries if e.transaction_first_offset != _NO_OFFSET]
+            open_now.sort(key=lambda e: e.transaction_first_offset)
+            self._open = {e.transaction_first_offset: e.producer_id for e in open_now}
+            self._refresh_unstable()
+            return
+        self.clear(start_offset)
+
+
+def find_snapshots(directory: Path) -> dict[int, Path]:
+    """The snapshot files by the offset they end at."""
+    return {int(p.stem): p for p in directory.glob(f"*{SNAPSHOT_SUFFIX}") if p.stem.isdigit()}
+
+
+def encode_snapshot(entries: list[ProducerEntry]) -> bytes:
+    body = [_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(entries))[_CRC_END:]]
+    for entry in entries:
+        last = entry.batches[-1] if entry.batches else None
+        body.append(
+            _SNAPSHOT_ENTRY.pack(
+                entry.producer_id,
+                entry.producer_epoch,
+                last.last_sequence if last else NO_SEQUENCE,
+                last.last_offset if last else _NO_OFFSET,
+                last.offset_delta if last else 0,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.transaction_first_offset,
+            )
+        )
+    data = b"".join(body)
+    return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(data), 0)[:_CRC_END] + data
+
+
+def decode_snapshot(data: bytes) -> list[ProducerEntry]:
+    """The inverse of `encode_snapshot`; raises SnapshotError on damage. Only the newest batch per producer is known."""
+    if len(data) < _SNAPSHOT_HEAD.size:
+        raise SnapshotError("it is too short")
+    version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise SnapshotError(f"its version is {version}")
+    if crc32c(data[_CRC_END:]) != crc:
+        raise SnapshotError("its checksum is wrong")
+    if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
+        raise SnapshotError(f"it does not hold the {count} producers it announces")
+    entries = []
+    for fields in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
+        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset = fields
+        entry = ProducerEntry(
+            producer_id,
+            epoch,
+            coordinator_epoch=coordinator_epoch,
+            last_timestamp=timestamp,
+            transaction_first_offset=first_offset,
+        )
+        if last_offset >= 0:
+            base_sequence = NO_SEQUENCE if last_sequence == NO_SEQUENCE else (last_sequence - delta) & MAX_SEQUENCE
+            entry.batches.append(StoredBatch(base_sequence, last_sequence, last_offset, delta, timestamp))
+        entries.append(entry)
+    return entries

@@ -1,0 +1,31 @@
+"""Brings the producers' state up to date from batches that are in the log already."""
+
+from __future__ import annotations
+
+from ottla.base.errors import CorruptBatchError
+from ottla.log.producer_state import ProducerStates
+from ottla.log.segment_set import SegmentSet
+from ottla.records.batch import BatchHeader
+from ottla.records.control import EndMarker, parse_end_marker
+from ottla.records.reader import read_records
+
+
+def read_end_marker(batch: memoryview | bytes, header: BatchHeader) -> EndMarker | None:
+    """What a control batch says about a transaction; None if it is about something else."""
+    records = read_records(batch, header)
+    if len(records) != 1:
+        raise CorruptBatchError(f"the control batch of offset {header.base_offset} holds {len(records)} records")
+    return parse_end_marker(records[0])
+
+
+def replay_producers(producers: ProducerStates, segments: SegmentSet, end_offset: int = 2**63) -> None:
+    """Apply every batch from where `producers` ends up to `end_offset`."""
+    for segment in segments.from_offset(producers.end_offset):
+        for position, header in segment.headers(segment.position_of(producers.end_offset)):
+            if header.base_offset >= end_offset:
+                return
+            marker = None
+            # Compaction may leave a control batch without its record; there is nothing to learn from it.
+            if header.is_control and header.record_count:
+                marker = read_end_marker(segment.batch_at(position, header), header)
+            producers.replay(header, marker)

@@ -1,0 +1,415 @@
+"""One segment: a log file with its offset, time and transaction indexes, named by the first offset it may hold.
+
+It stores batches and finds them again; which batches may be stored, and when to start another segment, is decided by
+the partition's log. `size` is the truth about where the data ends: bytes behind it are a torn write or reserved space.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+
+from ottla.base.errors import CorruptBatchError
+from ottla.log.config import LogConfig
+from ottla.log.file import LogFile
+from ottla.log.index_file import CorruptIndexError
+from ottla.log.offset_index import OffsetIndex
+from ottla.log.time_index import TimeIndex
+from ottla.log.txn_index import TxnIndex
+from ottla.records.batch import HEADER_SIZE, MAGIC_V2, NO_TIMESTAMP, OFFSET_AND_LENGTH_SIZE, BatchHeader, read_header
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+_MIN_BATCH_LENGTH = HEADER_SIZE - OFFSET_AND_LENGTH_SIZE
+_WALK_BYTES = 8192
+_SCAN_BYTES = 65536
+# Where the newest batches lie, so that readers at the end of the log need neither index nor file to find their place.
+_RECENT_BATCHES = 1024
+_NOWHERE = 2**63
+
+_walk_header = Struct(">qi4xb6xi")
+_unpack_walk = _walk_header.unpack_from
+
+_log = logging.getLogger(__name__)
+
+
+def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
+    return directory / f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    def __init__(self, directory: Path, base_offset: int, config: LogConfig, log: LogFile, size: int) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.log = log
+        self.size = size
+        self.offset_index = OffsetIndex(
+            segment_path(directory, base_offset, INDEX_SUFFIX), base_offset, config.segment_index_bytes
+        )
+        self.time_index = TimeIndex(
+            segment_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes
+        )
+        self.txn_index = TxnIndex(segment_path(directory, base_offset, TXN_INDEX_SUFFIX), base_offset)
+        self.index_interval_bytes = config.index_interval_bytes
+        self.max_timestamp = NO_TIMESTAMP
+        self.offset_of_max_timestamp = base_offset
+        self.created_ms = 0
+        self.is_deleted = False
+        self.is_index_full = False
+        self.is_synced = False
+        """Set once a sealed segment is durable with its indexes, so that no later flush looks at it."""
+        # Part of segment.ms that is taken off, so that partitions made together do not all roll together. It comes
+        # from the names and not from chance: the same history always rolls at the same places.
+        self.roll_jitter_ms = zlib.crc32(str(log.path).encode()) % (config.segment_jitter_ms + 1)
+        self._first_timestamp: int | None = None
+        self._indexed_position = 0
+        self._has_torn_tail = False
+        self._recent_from = _NOWHERE
+        self._reset_recent(base_offset if size == 0 else None)
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, directory: Path, base_offset: int, config: LogConfig, *, now_ms: int) -> Segment:
+        """A new, empty, writable segment. Files left from an earlier one of this name are replaced."""
+        path = segment_path(directory, base_offset, LOG_SUFFIX)
+        path.unlink(missing_ok=True)
+        log = LogFile.create(path)
+        if config.preallocate:
+            log.reserve(config.segment_bytes)
+        segment = cls(directory, base_offset, config, log, 0)
+        segment.created_ms = now_ms
+        segment._has_torn_tail = config.preallocate
+        segment.create_indexes()
+        return segment
+
+    @classmethod
+    def open(cls, directory: Path, base_offset: int, config: LogConfig, *, read_only: bool = False) -> Segment:
+        """An existing segment, sealed. Its indexes are opened by `open_indexes` or made anew by recovery."""
+        path = segment_path(directory, base_offset, LOG_SUFFIX)
+        log = LogFile.open_read_only(path) if read_only else LogFile.open(path)
+        segment = cls(directory, base_offset, config, log, log.size())
+        segment.created_ms = log.modified_ms()
+        return segment
+
+    def create_indexes(self) -> None:
+        """Empty, writable indexes, for a new segment or before a rebuild."""
+        self.offset_index.create()
+        self.time_index.create()
+        self.txn_index.create()
+        self.max_timestamp = NO_TIMESTAMP
+        self.offset_of_max_timestamp = self.base_offset
+        self._indexed_position = 0
+
+    def open_indexes(self) -> None:
+        """Trust the index files after a cheap check of each; raises CorruptIndexError if one must be rebuilt."""
+        self.offset_index.open_sealed()
+        self.time_index.open_sealed()
+        self.offset_index.check(self.size)
+        self.time_index.check()
+        self.txn_index.entries()
+        last_indexed = self.offset_index.last()
+        if last_indexed is not None:
+            self._indexed_position = last_indexed.position
+        elif self.size > self.index_interval_bytes + HEADER_SIZE and self._second_batch_is_indexable():
+            raise CorruptIndexError(f"{self.offset_index.path} is empty although its log is not")
+        last_time = self.time_index.last()
+        if last_time is None:
+            if self.size:
+                self._check_has_no_timestamps()
+            return
+        self.max_timestamp, self.offset_of_max_timestamp = last_time
+        try:
+            position = self.position_of(last_time.offset)
+            header = self.header_at(position) if position < self.size else None
+        except CorruptBatchError as e:
+            raise CorruptIndexError(f"{self.offset_index.path} does not point at batches: {e.message}") from e
+        if header is None or header.max_timestamp != last_time.timestamp:
+            raise CorruptIndexError(f"{self.time_index.path} does not fit its log")
+
+    def _second_batch_is_indexable(self) -> bool:
+        """Whether some batch starts far enough into the log to deserve an entry."""
+        position = 0
+        while position <= self.index_interval_bytes and position < self.size:
+            position += self.header_at(position).size
+        return position < self.size
+
+    def _check_has_no_timestamps(self) -> None:
+        """A closed segment always has its largest timestamp in the time index, unless its batches have none."""
+        if self.header_at(0).max_timestamp > NO_TIMESTAMP:
+            raise CorruptIndexError(f"{self.time_index.path} is empty although its log has timestamps")
+
+    def become_active(self) -> None:
+        """Make a sealed segment writable again."""
+        self.offset_index.reopen_writable()
+        self.time_index.reopen_writable()
+        self.is_index_full = self.offset_index.is_full or self.time_index.is_full
+        self.is_synced = False
+
+    def must_roll(
+        self, config: LogConfig, incoming_bytes: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> bool:
+        """Whether a batch like this belongs into a new segment."""
+        size = self.size
+        if size > config.segment_bytes - incoming_bytes or self.is_index_full:
+            return True
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return True
+        if size == 0:
+            return False
+        first_timestamp = self.first_timestamp
+        # The age of a segment is a matter of its records' time; only records without one leave it to the clock.
+        age_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
+        return age_ms > config.segment_ms - self.roll_jitter_ms
+
+    # -- appending -----------------------------------------------------------------------------------------------
+
+    def append(self, data: memoryview, last_offset: int, max_timestamp: int) -> None:
+        """Store one batch. On OSError nothing has changed, except perhaps bytes behind `size`."""
+        position = self.write(data)
+        self.note_batch(position, last_offset, max_timestamp)
+        self.size = position + len(data)
+
+    def write(self, data: memoryview) -> int:
+        """Put bytes behind the data and return their position; `size` stays, for the caller to move."""
+        position = self.size
+        try:
+            if os.pwrite(self.log.fd, data, position) != len(data):
+                self.log.write_at(position, data)
+        except OSError:
+            self._has_torn_tail = True
+            self._cut_torn_tail()
+            raise
+        return position
+
+    def note_batch(self, position: int, last_offset: int, max_timestamp: int) -> None:
+        """Index a batch that was written at `position`. Cannot fail."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        if position == 0:
+            self._first_timestamp = max_timestamp
+        elif position - self._indexed_position > self.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+            self._indexed_position = position
+            self.is_index_full = self.offset_index.is_full or self.time_index.is_full
+        recent = self._recent_last_offsets
+        if not recent and self._recent_from == _NOWHERE:
+            self._recent_from = last_offset
+        elif len(recent) == _RECENT_BATCHES:
+            half = _RECENT_BATCHES // 2
+            self._recent_from = recent[half - 1] + 1
+            del recent[:half]
+            del self._recent_positions[:half]
+        recent.append(last_offset)
+        self._recent_positions.append(position)
+
+    @property
+    def first_timestamp(self) -> int:
+        """The max timestamp of the first batch: the age of the segment is counted from it. -1 if there is none."""
+        if self._first_timestamp is None:
+            self._first_timestamp = self.header_at(0).max_timestamp if self.size else NO_TIMESTAMP
+        return self._first_timestamp
+
+    # -- finding -------------------------------------------------------------------------------------------------
+
+    def position_of(self, offset: int) -> int:
+        """Where the first batch lies whose last offset is not below `offset`; `size` if there is none."""
+        if offset >= self._recent_from:
+            number = bisect_left(self._recent_last_offsets, offset)
+            positions = self._recent_positions
+            return positions[number] if number < len(positions) else self.size
+        entry = self.offset_index.lookup(offset)
+        try:
+            if entry.position and not self._points_at_batch(entry.offset, entry.position):
+                raise CorruptIndexError(f"{self.offset_index.path} does not fit its log at offset {entry.offset}")
+            return self._walk(entry.position, offset)
+        except CorruptIndexError as e:
+            _log.warning("%s; rebuilding it", e)
+            self.rebuild_indexes()
+            return self._walk(self.offset_index.lookup(offset).position, offset)
+
+    def header_at(self, position: int) -> BatchHeader:
+        return read_header(self.log.read_at(position, HEADER_SIZE))
+
+    def batch_at(self, position: int, header: BatchHeader) -> bytes:
+        """The whole batch. Only for what has to look inside: never on the way of a produce or a fetch."""
+        data = self.log.read_at(position, header.size)
+        if len(data) < header.size:
+            raise CorruptBatchError(f"{self.log.path} ends inside the batch at position {position}")
+        return data
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Every batch from `position` on, by its header; payloads are skipped."""
+        size = self.size
+        while position < size:
+            chunk = self.log.read_at(position, min(_SCAN_BYTES, size - position))
+            at = 0
+            while at + HEADER_SIZE <= len(chunk):
+                header = read_header(chunk, at)
+                if header.magic != MAGIC_V2 or header.batch_length < _MIN_BATCH_LENGTH:
+                    raise CorruptBatchError(f"{self.log.path} holds no batch at position {position + at}")
+                yield position + at, header
+                at += header.size
+            if at == 0:
+                raise CorruptBatchError(f"{self.log.path} ends inside the batch at position {position}")
+            position += at
+
+    def next_offset(self) -> int:
+        """The offset after the last batch."""
+        if self._recent_last_offsets:
+            return self._recent_last_offsets[-1] + 1
+        last = self.offset_index.last()
+        result = self.base_offset
+        for _, header in self.headers(last.position if last else 0):
+            result = header.next_offset
+        return result
+
+    def _walk(self, position: int, offset: int) -> int:
+        fd, size = self.log.fd, self.size
+        while position < size:
+            chunk = os.pread(fd, _WALK_BYTES, position)
+            at, last_start = 0, len(chunk) - _walk_header.size
+            while at <= last_start and position + at < size:
+                base_offset, length, magic, last_delta = _unpack_walk(chunk, at)
+                if magic != MAGIC_V2 or length < _MIN_BATCH_LENGTH:
+                    raise CorruptBatchError(f"{self.log.path} holds no batch at position {position + at}")
+                if base_offset + last_delta >= offset:
+                    return position + at
+                at += OFFSET_AND_LENGTH_SIZE + length
+            if at == 0:
+                raise CorruptBatchError(f"{self.log.path} ends inside the batch at position {position}")
+            position += at
+        return size
+
+    def _points_at_batch(self, offset: int, position: int) -> bool:
+        """Whether an index entry can be believed: the batch there must not begin after the entry's offset."""
+        raw = os.pread(self.log.fd, _walk_header.size, position)
+        if len(raw) < _walk_header.size:
+            return False
+        base_offset, length, magic, _ = _unpack_walk(raw, 0)
+        in_range: bool = self.base_offset <= base_offset <= offset
+        return in_range and magic == MAGIC_V2 and length >= _MIN_BATCH_LENGTH
+
+    # -- changing ------------------------------------------------------------------------------------------------
+
+    def rebuild_indexes(self) -> None:
+        """Make the offset and time index anew from the headers, up to the first place that is no batch."""
+        was_writable = self.offset_index.is_writable
+        self.offset_index.create()
+        self.time_index.create()
+        self.max_timestamp, self.offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
+        self._indexed_position = 0
+        self._reset_recent(self.base_offset)
+        try:
+            for position, header in self.headers():
+                self.note_batch(position, header.last_offset, header.max_timestamp)
+        except CorruptBatchError as e:
+            # The batches behind the damage can still be read by those who hold their position; the index cannot
+            # lead to them any more.
+            _log.error("%s", e.message)
+            self._reset_recent(None)
+        self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+        if not was_writable:
+            self.offset_index.seal()
+            self.time_index.seal()
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop every batch that reaches `offset` or beyond; returns the number of bytes dropped."""
+        position = self.position_of(offset)
+        dropped = self.size - position
+        if dropped == 0:
+            return 0
+        kept_end = min(offset, self.header_at(position).base_offset)
+        self.become_active()
+        self.offset_index.truncate_to(kept_end)
+        self.time_index.truncate_to(kept_end)
+        self.txn_index.truncate_to(kept_end)
+        self.size = position
+        self.log.truncate(position)
+        last_indexed = self.offset_index.last()
+        self._indexed_position = last_indexed.position if last_indexed else 0
+        self._restore_max_timestamp()
+        self._reset_recent(self.base_offset if position == 0 else None)
+        self.is_index_full = False
+        if position == 0:
+            self._first_timestamp = None
+        return dropped
+
+    def _restore_max_timestamp(self) -> None:
+        """After entries were dropped: the last one left, and what the batches after it say."""
+        last = self.time_index.last()
+        self.max_timestamp, self.offset_of_max_timestamp = last or (NO_TIMESTAMP, self.base_offset)
+        start = self.position_of(last.offset) if last else 0
+        for _, header in self.headers(start):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.offset_of_max_timestamp = header.max_timestamp, header.last_offset
+
+    def _reset_recent(self, from_offset: int | None) -> None:
+        """Forget the newest batches' places; from `from_offset` on (None: nowhere) the list is complete."""
+        self._recent_last_offsets: list[int] = []
+        self._recent_positions: list[int] = []
+        self._recent_from = from_offset if from_offset is not None else _NOWHERE
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def seal(self) -> None:
+        """Nothing more will be appended: complete the time index and trim all files to what they hold."""
+        if self.time_index.is_writable:
+            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+        self.offset_index.seal()
+        self.time_index.seal()
+        self.txn_index.write_pending()
+        self._cut_torn_tail()
+        self._reset_recent(None)
+
+    def write_indexes(self) -> None:
+        self.offset_index.write_pending()
+        self.time_index.write_pending()
+        self.txn_index.write_pending()
+
+    def sync(self) -> None:
+        """Make log and indexes durable. May run in another thread than the one that appends."""
+        self.log.sync()
+        self.write_indexes()
+        self.offset_index.sync()
+        self.time_index.sync()
+        self.txn_index.sync()
+
+    def mark_deleted(self) -> None:
+        """Rename the files so that a restart removes them; whoever holds the log file can go on reading it."""
+        self.is_deleted = True
+        self.log.rename(self.log.path.with_name(self.log.path.name + DELETED_SUFFIX))
+        for index in (self.offset_index, self.time_index, self.txn_index):
+            index.rename(index.path.with_name(index.path.name + DELETED_SUFFIX))
+
+    def remove_files(self) -> None:
+        for path in (self.log.path, self.offset_index.path, self.time_index.path, self.txn_index.path):
+            path.unlink(missing_ok=True)
+
+    def moved_to(self, directory: Path) -> None:
+        """The directory was renamed under the files."""
+        self.directory = directory
+        for file in (self.log, self.offset_index, self.time_index, self.txn_index):
+            file.path = directory / file.path.name
+
+    def _cut_torn_tail(self) -> None:
+        if self._has_torn_tail:
+            try:
+                self.log.truncate(self.size)
+            except OSError as e:
+                _log.error("%s has bytes behind its end that cannot be cut now: %s", self.log.path, e)
+                return
+            self._has_torn_tail = False
