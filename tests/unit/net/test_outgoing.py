@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ottla.base.types import FileSlice
+from ottla.net.channel import FileTruncatedError, PlainChannel
+from ottla.net.outgoing import FLUSH_BYTES, SMALL_SLICE_BYTES, Flushed, Outgoing, Piece
+
+from .conftest import StoredFile
+
+CONTENT = bytes(n * 7 % 251 for n in range(300_000))
+
+
+@pytest.fixture
+def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.settimeout(10)
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> StoredFile:
+    path = tmp_path / "content"
+    path.write_bytes(CONTENT)
+    return StoredFile(path)
+
+
+def flush_all(outgoing: Outgoing, theirs: socket.socket, expected_bytes: int) -> bytes:
+    received = bytearray()
+    while True:
+        flushed = outgoing.flush()
+        if flushed is Flushed.ALL and len(received) == expected_bytes:
+            return bytes(received)
+        received += theirs.recv(1 << 16)
+
+
+piece = st.one_of(
+    st.binary(max_size=50),
+    st.integers(0, 100_000).map(lambda size: bytes(size)),
+    st.tuples(st.integers(0, 200_000), st.integers(1, 100_000)),
+    st.tuples(st.integers(0, 200_000), st.integers(SMALL_SLICE_BYTES - 1, SMALL_SLICE_BYTES + 1)),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(plan=st.lists(piece, max_size=12), has_sendfile=st.booleans())
+def test_what_arrives_is_the_pieces_in_order(
+    sockets: tuple[socket.socket, socket.socket],
+    stored: StoredFile,
+    plan: list[bytes | tuple[int, int]],
+    has_sendfile: bool,
+) -> None:
+    ours, theirs = sockets
+    channel = PlainChannel(ours)
+    channel._has_sendfile = has_sendfile
+    outgoing = Outgoing(channel)
+    pieces: list[Piece] = [part if isinstance(part, bytes) else FileSlice(stored, *part) for part in plan]
+    outgoing.extend(pieces)
+    expected = b"".join(
+        CONTENT[part.position : part.position + part.length] if isinstance(part, FileSlice) else part for part in pieces
+    )
+    assert flush_all(outgoing, theirs, len(expected)) == expected
+    assert outgoing.sent_bytes == len(expected)
+    assert not outgoing
+
+
+def test_where_sendfile_is_not_supported_the_file_is_read(
+    sockets: tuple[socket.socket, socket.socket], stored: StoredFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: object) -> int:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "sendfile", unsupported)
+    outgoing = Outgoing(PlainChannel(sockets[0]))
+    outgoing.extend([b"head", FileSlice(stored, 0, len(CONTENT)), b"tail"])
+    assert flush_all(outgoing, sockets[1], len(CONTENT) + 8) == b"head" + CONTENT + b"tail"
+
+
+@pytest.mark.parametrize("has_sendfile", [True, False])
+@pytest.mark.parametrize("length", [100, 100_000])
+def test_a_range_beyond_the_end_of_its_file_is_an_error(
+    sockets: tuple[socket.socket, socket.socket], stored: StoredFile, length: int, has_sendfile: bool
+) -> None:
+    channel = PlainChannel(sockets[0])
+    channel._has_sendfile = has_sendfile
+    outgoing = Outgoing(channel)
+    outgoing.extend([FileSlice(stored, len(CONTENT) - 10, length)])
+    with pytest.raises(FileTruncatedError):
+        while outgoing.flush() is not Flushed.ALL:
+            sockets[1].recv(1 << 16)
+
+
+def test_one_flush_sends_a_bounded_amount(stored: StoredFile) -> None:
+    class Bottomless:
+        """Takes whatever it is given."""
+
+        def send(self, data: bytes | memoryview, flags: int) -> int:
+            return len(data)
+
+        def send_file(self, file_slice: FileSlice, max_bytes: int) -> int:
+            return min(file_slice.length, max_bytes)
+
+    outgoing = Outgoing(Bottomless())  # type: ignore[arg-type]
+    outgoing.extend([FileSlice(stored, 0, 3 * FLUSH_BYTES)])
+    assert outgoing.flush() is Flushed.BUDGET_SPENT
+    assert outgoing.sent_bytes == FLUSH_BYTES
+    assert outgoing.flush() is Flushed.BUDGET_SPENT
+    assert outgoing.flush() is Flushed.ALL
