@@ -1,0 +1,66 @@
+"""Kafka's own storage tool as a judge of the files we write.
+
+`scripts/fetch_kafka_tools.sh` gets the jars by name, once; without Java, Maven or a repository to fetch from, the tests
+that ask for the `kafka_tools` fixture are skipped, and the skip says what is missing. A test module gets the fixture by
+importing `kafka_tools_fixture` under its own name.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBS = ROOT / ".tools" / "kafka-libs"
+FETCH = ROOT / "scripts" / "fetch_kafka_tools.sh"
+FETCH_TIMEOUT_S = 150
+RUN_TIMEOUT_S = 60
+
+
+class KafkaToolError(Exception):
+    """The tool ended with an error; the message is what it printed."""
+
+
+class KafkaTools:
+    def __init__(self, libs: Path) -> None:
+        self._libs = libs
+
+    def dump_log_segments(self, files: Sequence[Path], *flags: str) -> str:
+        """What `DumpLogSegments` prints about segment files: `.log`, `.index`, `.timeindex`, `.txnindex`, `.snapshot`.
+
+        Useful flags: `--print-data-log`, `--deep-iteration`, `--index-sanity-check`, `--verify-index-only`,
+        `--offsets-decoder`, `--transaction-log-decoder`.
+        """
+        names = ",".join(str(file) for file in files)
+        return self._run("kafka.tools.DumpLogSegments", "--files", names, *flags)
+
+    def _run(self, main_class: str, *arguments: str) -> str:
+        # These options make a short-lived JVM start in half the time.
+        java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        done = subprocess.run(
+            [*java, "-cp", f"{self._libs}/*", main_class, *arguments],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=RUN_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode or "Exception in thread" in done.stderr:
+            raise KafkaToolError(f"{main_class} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+
+@pytest.fixture(scope="session", name="kafka_tools")
+def kafka_tools_fixture() -> KafkaTools:
+    try:
+        fetched = subprocess.run(
+            [str(FETCH)], capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"Kafka's tools could not be fetched within {FETCH_TIMEOUT_S} s")
+    if fetched.returncode:
+        pytest.skip(fetched.stderr.strip() or "Kafka's tools could not be fetched")
+    return KafkaTools(LIBS)
