@@ -53,19 +53,28 @@ class Server:
     def stats(self) -> ServerStats:
         return self._context.stats
 
-    def listen(self, listener: str, host: str, port: int, *, backlog: int = 512) -> int:
-        """Starts to accept connections; returns the port, which is a free one if `port` is 0.
+    def bind(self, listener: str, host: str, port: int, *, backlog: int = 512) -> int:
+        """Takes the port, a free one if `port` is 0, and returns it. Clients can connect, but nobody answers yet.
 
         An empty host means every address of this machine.
         """
         bound = _bind(host, port, self._limits)
         bound.listen(backlog)
-        entry = _Listener(listener, bound)
-        self._listeners.append(entry)
-        self._loop.add_reader(bound.fileno(), self._accept, entry)
+        self._listeners.append(_Listener(listener, bound))
+        actual_port: int = bound.getsockname()[1]
+        return actual_port
+
+    def start_accepting(self) -> None:
+        """From now on the clients of every bound listener are served."""
+        for entry in self._listeners:
+            self._loop.add_reader(entry.socket.fileno(), self._accept, entry)
         if self._sweep_timer is None and self._limits.max_idle_ms > 0:
             self._schedule_sweep()
-        actual_port: int = bound.getsockname()[1]
+
+    def listen(self, listener: str, host: str, port: int, *, backlog: int = 512) -> int:
+        """`bind` and `start_accepting` at once, for a service that is ready."""
+        actual_port = self.bind(listener, host, port, backlog=backlog)
+        self.start_accepting()
         return actual_port
 
     def connections(self) -> list[ClientConnection]:
