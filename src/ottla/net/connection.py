@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from ottla import __version__
-from ottla.base.errors import ErrorCode, KafkaError, ProtocolError, kafka_error
+from ottla.base.errors import DecodeError, ErrorCode, KafkaError, ProtocolError, kafka_error
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.apis import API_TABLE
 from ottla.wire.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -179,8 +179,13 @@ class Connection:
         _, position = read_response_header(frame, ApiKey.API_VERSIONS, version)
         # The code comes first in every version, and a broker that refuses the version answers in version 0.
         error_code = int.from_bytes(frame[position : position + 2], "big", signed=True)
-        body_version = 0 if error_code == ErrorCode.UNSUPPORTED_VERSION else version
-        return ApiVersionsResponse.decode(frame, body_version, position)[0]
+        if error_code != ErrorCode.UNSUPPORTED_VERSION:
+            return ApiVersionsResponse.decode(frame, version, position)[0]
+        try:
+            return ApiVersionsResponse.decode(frame, 0, position)[0]
+        except DecodeError:
+            # Some peers mix the versions here. The refusal itself is understood, and version 0 always works.
+            return ApiVersionsResponse(error_code=error_code)
 
     def version_for(self, request_class: type[Request]) -> int:
         """The newest version of a request that both sides speak."""

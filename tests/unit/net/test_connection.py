@@ -137,6 +137,23 @@ def test_an_older_broker_is_asked_again_in_its_version(
     run(scenario())
 
 
+def test_a_refusal_in_mixed_versions_is_understood(run: RunAsync) -> None:
+    class Mixed(TinyBroker):
+        def _api_versions(self, version: int, correlation_id: int) -> bytes:
+            if version < 3:
+                return super()._api_versions(version, correlation_id)
+            # As seen from librdkafka's mock cluster: a compact count in front of entries of version 0.
+            body = struct.pack(">ihBhhhi", correlation_id, ErrorCode.UNSUPPORTED_VERSION, 1, 18, 0, 2, 0)
+            return struct.pack(">i", len(body)) + body
+
+    async def scenario() -> None:
+        async with connected(Mixed()) as (connection, _):
+            await connection.negotiate()
+            assert connection.version_for(FindCoordinatorRequest) == 3
+
+    run(scenario())
+
+
 def test_requests_carry_the_client_id(run: RunAsync) -> None:
     async def scenario() -> None:
         broker = TinyBroker()
