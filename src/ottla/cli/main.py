@@ -1,0 +1,70 @@
+"""The entry of the `ottla` command: finds the subcommand and imports nothing but that one."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import NamedTuple
+
+from ottla import __version__
+
+
+class Command(NamedTuple):
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "start": Command("ottla.cli.start", "run a broker"),
+    "topics": Command("ottla.cli.topics", "create, list, describe, alter and delete topics"),
+    "produce": Command("ottla.cli.produce", "write lines from standard input to a topic"),
+    "consume": Command("ottla.cli.consume", "print what is in a topic"),
+    "dump-log": Command("ottla.cli.dump_log", "show what log and index files hold"),
+    "api-versions": Command("ottla.cli.api_versions", "list the APIs each broker speaks"),
+}
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items())
+    return (
+        "Usage: ottla COMMAND [OPTIONS]\n\n"
+        "An event-streaming platform that speaks Kafka's wire protocol.\n\n"
+        f"Commands:\n{lines}\n\n"
+        "`ottla COMMAND --help` shows the options of a command; `ottla --version` shows the version."
+    )
+
+
+def main(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("--help", "-h", "help"):
+        print(usage())
+        return 0
+    name, *rest = arguments
+    if name == "--version":
+        print(f"ottla {__version__}")
+        return 0
+    command = COMMANDS.get(name)
+    if command is None:
+        print(f"ottla has no command {name!r}.{_hint(name)} `ottla --help` lists them.", file=sys.stderr)
+        return 2
+    exit_code: int = import_module(command.module).main(rest)
+    return exit_code
+
+
+def _hint(name: str) -> str:
+    import difflib  # only a typing error pays for this import
+
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def run() -> None:
+    try:
+        exit_code = main(sys.argv[1:])
+    except KeyboardInterrupt:
+        exit_code = 130
+    sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,84 @@
+"""What the client commands share: running one, telling its errors in a sentence, and choosing how output looks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from enum import StrEnum
+from typing import Any, NoReturn
+
+import typer
+
+from ottla.base.errors import KafkaError, OttlaError
+from ottla.client.cluster import ClusterUnreachableError
+
+DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+class Output(StrEnum):
+    AUTO = "auto"
+    TABLE = "table"
+    KAFKA = "kafka"
+    JSON = "json"
+
+    def resolve(self) -> Output:
+        """A table for people, Kafka's own text for programs that read it."""
+        if self is Output.AUTO:
+            return Output.TABLE if sys.stdout.isatty() else Output.KAFKA
+        return self
+
+
+class UsageError(OttlaError):
+    """The options do not make sense together; the message is one sentence."""
+
+
+def run_command(name: str, function: Callable[..., None], arguments: list[str]) -> int:
+    """Parses `arguments` for `function` and runs it; returns the exit code."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(function)
+    try:
+        app(arguments, prog_name=f"ottla {name}")
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else 0 if e.code is None else 1
+    return 0
+
+
+def run_client(work: Coroutine[Any, Any, None]) -> None:
+    """Runs a command's work. What can go wrong outside this program ends in one sentence and exit code 1."""
+    try:
+        asyncio.run(work)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:
+        # The reader of our output has gone. Nothing may be flushed to it at exit, which would fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(BROKEN_PIPE) from None
+    except (OttlaError, ValueError) as e:
+        fail(sentence(e))
+
+
+def sentence(error: Exception) -> str:
+    if isinstance(error, ClusterUnreachableError):
+        return f"{error.message}. Is a broker running? Start one with `ottla start`."
+    return error.message if isinstance(error, KafkaError) else str(error)
+
+
+def fail(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise SystemExit(1)
+
+
+def parse_pairs(option: str, pairs: list[str]) -> dict[str, str]:
+    """`name=value` pairs of an option that can be repeated."""
+    parsed: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{option} {pair!r} is not of the form name=value")
+        parsed[name] = value
+    return parsed
