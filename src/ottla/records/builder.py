@@ -47,14 +47,25 @@ def encode_record(
     offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()
 ) -> bytes:
     """One record with its length before it, as it stands in an uncompressed batch."""
-    parts = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
-    for field in (key, value):
-        if field is None:
-            parts.append(b"\x01")
-        else:
-            parts += (encode_varint(len(field)), field)
-    parts.append(_encode_headers(headers) if headers else b"\x00")
-    body = b"".join(parts)
+    if key is None:
+        key_length = b"\x01"
+        key = b""
+    else:
+        key_length = VARINT_TABLE[len(key)] if len(key) < VARINT_TABLE_SIZE else encode_varint(len(key))
+    if value is None:
+        value_length = b"\x01"
+        value = b""
+    else:
+        value_length = VARINT_TABLE[len(value)] if len(value) < VARINT_TABLE_SIZE else encode_varint(len(value))
+    body = b"\x00%b%b%b%b%b%b%b" % (
+        VARINT_TABLE[timestamp_delta] if 0 <= timestamp_delta < VARINT_TABLE_SIZE else encode_varint(timestamp_delta),
+        VARINT_TABLE[offset_delta] if 0 <= offset_delta < VARINT_TABLE_SIZE else encode_varint(offset_delta),
+        key_length,
+        key,
+        value_length,
+        value,
+        _encode_headers(headers) if headers else b"\x00",
+    )
     return encode_varint(len(body)) + body
 
 

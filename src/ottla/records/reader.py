@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ottla.base.errors import CorruptBatchError, ErrorCode, InvalidRecordError
 from ottla.base.types import ReadBuffer
@@ -15,7 +15,7 @@ from ottla.records.batch import LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader, 
 from ottla.records.scan import (
     MAX_UNCOMPRESSED,
     check_end,
-    check_timestamp,
+    check_timestamps,
     raise_cut_short,
     raise_negative_length,
     raise_offset_order,
@@ -27,7 +27,7 @@ from ottla.records.varint import read_unsigned, read_varint
 
 Header: TypeAlias = tuple[str, bytes | None]
 
-_TIMESTAMP_OF = itemgetter(1)
+_TIMESTAMP_OF: Final = itemgetter(1)
 _new_tuple = tuple.__new__
 
 
@@ -53,8 +53,7 @@ def read_records(
     except IndexError:
         raise_cut_short()
     if header.timestamp_type is TimestampType.CREATE_TIME:
-        for extreme in (max, min):
-            check_timestamp(extreme(map(_TIMESTAMP_OF, records), default=NO_TIMESTAMP))
+        check_timestamps(map(_TIMESTAMP_OF, records))
     return records
 
 
@@ -74,49 +73,57 @@ def _decode_records(buf: bytes, header: BatchHeader) -> list[Record]:
     pos = 0
     for _ in range(header.record_count):
         n = buf[pos]
-        pos += 1
-        if n > 127:
-            if buf[pos] > 127:
-                n, pos = read_unsigned(buf, pos - 1, 32)
+        if n < 128:
+            pos += 1
+        else:
+            m = buf[pos + 1]
+            if m < 128:
+                n += (m << 7) - 128
+                pos += 2
             else:
-                n += (buf[pos] << 7) - 128
-                pos += 1
+                n, pos = read_unsigned(buf, pos, 32)
         # A negative length makes the end lie before the start, where no record can end.
         end = pos + (n >> 1) if not n & 1 else -1
-        pos += 1
 
-        n = buf[pos]
-        pos += 1
-        if n > 127:
-            if buf[pos] > 127:
-                n, pos = read_unsigned(buf, pos - 1, 64)
+        # The first byte of a record holds attributes, of which none are defined.
+        n = buf[pos + 1]
+        if n < 128:
+            pos += 2
+        else:
+            m = buf[pos + 2]
+            if m < 128:
+                n += (m << 7) - 128
+                pos += 3
             else:
-                n += (buf[pos] << 7) - 128
-                pos += 1
+                n, pos = read_unsigned(buf, pos + 1, 64)
         if has_create_time:
             timestamp = base_timestamp + ((n >> 1) ^ -(n & 1))
 
         n = buf[pos]
-        pos += 1
-        if n > 127:
-            if buf[pos] > 127:
-                n, pos = read_unsigned(buf, pos - 1, 32)
+        if n < 128:
+            pos += 1
+        else:
+            m = buf[pos + 1]
+            if m < 128:
+                n += (m << 7) - 128
+                pos += 2
             else:
-                n += (buf[pos] << 7) - 128
-                pos += 1
+                n, pos = read_unsigned(buf, pos, 32)
         delta = (n >> 1) ^ -(n & 1)
         if delta <= last_delta:
             raise_offset_order(delta, last_delta)
         last_delta = delta
 
         n = buf[pos]
-        pos += 1
-        if n > 127:
-            if buf[pos] > 127:
-                n, pos = read_unsigned(buf, pos - 1, 32)
+        if n < 128:
+            pos += 1
+        else:
+            m = buf[pos + 1]
+            if m < 128:
+                n += (m << 7) - 128
+                pos += 2
             else:
-                n += (buf[pos] << 7) - 128
-                pos += 1
+                n, pos = read_unsigned(buf, pos, 32)
         if n & 1:
             if n != 1:
                 raise_negative_length("key")
@@ -127,13 +134,15 @@ def _decode_records(buf: bytes, header: BatchHeader) -> list[Record]:
             key = buf[start:pos]
 
         n = buf[pos]
-        pos += 1
-        if n > 127:
-            if buf[pos] > 127:
-                n, pos = read_unsigned(buf, pos - 1, 32)
+        if n < 128:
+            pos += 1
+        else:
+            m = buf[pos + 1]
+            if m < 128:
+                n += (m << 7) - 128
+                pos += 2
             else:
-                n += (buf[pos] << 7) - 128
-                pos += 1
+                n, pos = read_unsigned(buf, pos, 32)
         if n & 1:
             if n != 1:
                 raise_negative_length("value")
