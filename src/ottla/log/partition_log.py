@@ -14,7 +14,7 @@ from ottla.base.errors import CorruptBatchError, InvalidRecordError, OffsetOutOf
 from ottla.base.types import FileSlice
 from ottla.log import lookup
 from ottla.log.config import LogConfig
-from ottla.log.replay import read_end_marker
+from ottla.log.replay import note_completed, read_end_marker
 from ottla.log.segmented_log import SegmentedLog
 from ottla.log.txn_index import AbortedTransaction
 from ottla.log.validation import (
@@ -218,16 +218,7 @@ class PartitionLog(SegmentedLog):
             raise self._failed("append to", e) from e
         for position, header, marker in batches:
             segment.note_batch(start + position, header.last_offset, header.max_timestamp)
-            completed = self.producers.replay(header, marker)
-            if completed is not None and completed.is_aborted:
-                segment.txn_index.append(
-                    AbortedTransaction(
-                        completed.producer_id,
-                        completed.first_offset,
-                        completed.last_offset,
-                        self.producers.last_stable_offset_after(completed),
-                    )
-                )
+            note_completed(segment.txn_index, self.producers, self.producers.replay(header, marker))
         segment.size = start + len(records)
         self.log_end_offset = self.producers.end_offset = last_offset + 1
         self._count_unflushed(sum(header.record_count for _, header, _ in batches), now_ms)

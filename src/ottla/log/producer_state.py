@@ -273,14 +273,15 @@ class ProducerStates:
         path = segment_path(self.directory, self.end_offset, SNAPSHOT_SUFFIX)
         replace_file(path, encode_snapshot(list(self.entries.values())), sync=sync)
 
-    def load_newest_snapshot(self, start_offset: int, max_offset: int) -> None:
+    def load_newest_snapshot(self, start_offset: int, max_offset: int, *, keep_newer: bool = False) -> None:
         """Begin from the newest snapshot that is valid and ends in [start_offset, max_offset], or from nothing.
 
-        Snapshots that cannot be trusted or lie beyond the log are removed.
+        Snapshots that cannot be trusted are removed, and unless `keep_newer` says otherwise those beyond the range.
         """
         for offset, path in sorted(find_snapshots(self.directory).items(), reverse=True):
             if offset > max_offset:
-                path.unlink(missing_ok=True)
+                if not keep_newer:
+                    path.unlink(missing_ok=True)
                 continue
             if offset < start_offset:
                 break

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ottla.base.errors import CorruptBatchError
-from ottla.log.producer_state import ProducerStates
+from ottla.log.producer_state import CompletedTransaction, ProducerStates
 from ottla.log.segment_set import SegmentSet
+from ottla.log.txn_index import AbortedTransaction, TxnIndex
 from ottla.records.batch import BatchHeader
 from ottla.records.control import EndMarker, parse_end_marker
 from ottla.records.reader import read_records
@@ -18,6 +19,27 @@ def read_end_marker(batch: memoryview | bytes, header: BatchHeader) -> EndMarker
     return parse_end_marker(records[0])
 
 
+def replay_into_index(
+    index: TxnIndex, producers: ProducerStates, header: BatchHeader, batch: memoryview | bytes
+) -> None:
+    """Apply a batch that was read back; a transaction that it aborts goes into `index`.
+
+    Only the bytes of control batches are looked at. Compaction may have left one without its record: then there is
+    nothing to learn from it.
+    """
+    marker = read_end_marker(batch, header) if header.is_control and header.record_count else None
+    note_completed(index, producers, producers.replay(header, marker))
+
+
+def note_completed(index: TxnIndex, producers: ProducerStates, completed: CompletedTransaction | None) -> None:
+    """Remember a transaction that has just ended, if it was aborted."""
+    if completed is not None and completed.is_aborted:
+        last_stable_offset = producers.last_stable_offset_after(completed)
+        index.append(
+            AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
+        )
+
+
 def replay_producers(producers: ProducerStates, segments: SegmentSet, end_offset: int = 2**63) -> None:
     """Apply every batch from where `producers` ends up to `end_offset`."""
     for segment in segments.from_offset(producers.end_offset):
@@ -25,7 +47,6 @@ def replay_producers(producers: ProducerStates, segments: SegmentSet, end_offset
             if header.base_offset >= end_offset:
                 return
             marker = None
-            # Compaction may leave a control batch without its record; there is nothing to learn from it.
             if header.is_control and header.record_count:
                 marker = read_end_marker(segment.batch_at(position, header), header)
             producers.replay(header, marker)

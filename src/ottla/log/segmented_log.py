@@ -7,6 +7,7 @@ which adds that on top.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Self
@@ -60,6 +61,11 @@ class SegmentedLog:
         self._new_files = True
         self._sync_has_failed = False
         self._deleted_segments: list[tuple[Segment, int | None]] = []
+        self.is_deleted = False
+        self.write_checkpoints: Callable[[], None] | None = None
+        """Writes the checkpoints of the log directory; set by whoever keeps them."""
+        self.checkpoint_is_behind = False
+        """Set when the recovery point went back: the checkpoint on disk then trusts too much."""
         self.update_config(config)
 
     @classmethod
@@ -145,6 +151,9 @@ class SegmentedLog:
         old = self.segments.active
         if old.size == 0 and old.base_offset == base_offset:
             return old
+        if self.checkpoint_is_behind and self.write_checkpoints is not None:
+            # Once the segment is sealed, a crash would take it for durable up to the old recovery point.
+            self.write_checkpoints()
         self.producers.take_snapshot()
         new = Segment.create(self.directory, base_offset, self.config, now_ms=now_ms)
         if old.size == 0:
@@ -187,17 +196,19 @@ class SegmentedLog:
             self.segments.remove(doomed)
             for segment in doomed:
                 segment.mark_deleted()
-                self._deleted_segments.append((segment, None))
+                with self._state_lock:
+                    self._deleted_segments.append((segment, None))
 
     def remove_deleted(self, now_ms: int, *, at_once: bool = False) -> None:
         """Remove files of segments that were dropped at least file.delete.delay.ms ago, counted from the first call."""
-        waiting: list[tuple[Segment, int | None]] = []
-        for segment, noticed_ms in self._deleted_segments:
+        with self._state_lock:
+            found, self._deleted_segments = self._deleted_segments, []
+        for segment, noticed_ms in found:
             if at_once or (noticed_ms is not None and now_ms - noticed_ms >= self.config.file_delete_delay_ms):
                 segment.remove_files()
             else:
-                waiting.append((segment, now_ms if noticed_ms is None else noticed_ms))
-        self._deleted_segments = waiting
+                with self._state_lock:
+                    self._deleted_segments.append((segment, now_ms if noticed_ms is None else noticed_ms))
 
     def _remove_snapshots(self, *, below: int = 0, above: int = 2**63) -> None:
         for offset, path in find_snapshots(self.directory).items():
@@ -257,6 +268,7 @@ class SegmentedLog:
         """From here on no flush that is under way may raise the recovery point."""
         with self._state_lock:
             self._truncations += 1
+            self.checkpoint_is_behind |= self.recovery_point > offset
             self.recovery_point = min(self.recovery_point, offset)
 
     def _end_truncation(self, offset: int) -> None:
@@ -314,7 +326,7 @@ class SegmentedLog:
                     segment.sync()
                     segment.is_synced = segment is not self.segments.active
             except FileNotFoundError:
-                if not segment.is_deleted:
+                if not (segment.is_deleted or self.is_deleted):
                     raise
         self.epochs.sync()
         if self._new_files:
@@ -327,10 +339,12 @@ class SegmentedLog:
 
     def write_indexes(self) -> None:
         """Bring the index files of the active segment up to date, for those who look at them from outside."""
+        segment = self.segments.active
         try:
-            self.segments.active.write_indexes()
+            segment.write_indexes()
         except OSError as e:
-            raise self._failed("write indexes of", e) from e
+            if not (segment.is_deleted or self.is_deleted):
+                raise self._failed("write indexes of", e) from e
 
     def take_snapshot(self) -> None:
         try:
@@ -339,22 +353,27 @@ class SegmentedLog:
             raise self._failed("write the producers of", e) from e
 
     def close(self, *, clean: bool = True) -> None:
-        """Stop using the log. A clean close leaves files that need no recovery; otherwise they stay as they are."""
+        """Stop using the log. A clean close leaves files that need no recovery; otherwise they stay as they are.
+
+        Only the records are synced: whatever else a power cut may take, the next start notices and makes anew.
+        """
         if not clean:
             return
         self.flush()
         try:
             self.segments.active.seal()
-            self.producers.take_snapshot(sync=True)
-            self.segments.active.sync()
+            self.segments.active.txn_index.sync()
+            self.producers.take_snapshot()
         except OSError as e:
             raise self._failed("close", e) from e
         self.remove_deleted(0, at_once=True)
 
-    def moved_to(self, directory: Path) -> None:
-        """The directory was renamed; open files do not mind, but their paths do."""
+    def move_to_deleted(self, directory: Path) -> None:
+        """Rename the directory because the partition is deleted. Open files do not mind."""
+        self.is_deleted = True
+        self.directory.rename(directory)
         self.directory = directory
         self.producers.directory = directory
         self.epochs.path = directory / self.epochs.path.name
-        for segment in [*self.segments.all(), *(segment for segment, _ in self._deleted_segments)]:
+        for segment in self.segments.all():
             segment.moved_to(directory)

@@ -1,0 +1,377 @@
+"""Opens a partition's directory as it was left: trusting it after a clean stop, checking it after any other.
+
+After a crash everything from the segment that contains the recovery point on is read batch by batch, checksums
+included; the log ends at the first byte that does not hold, and indexes, epochs and producers are made anew from what
+was read. Files that contradict the log are rebuilt in either case; the log itself is the only truth.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ottla.base.errors import CorruptBatchError, LogDirError
+from ottla.base.types import TopicPartition, Uuid
+from ottla.log.checkpoints import CheckpointError
+from ottla.log.config import LogConfig
+from ottla.log.index_file import CorruptIndexError
+from ottla.log.leader_epochs import FILE_NAME as EPOCH_FILE_NAME
+from ottla.log.leader_epochs import LeaderEpochs
+from ottla.log.partition_log import PartitionLog
+from ottla.log.producer_state import ProducerStates, find_snapshots
+from ottla.log.replay import replay_into_index, replay_producers
+from ottla.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    MAX_RELATIVE_OFFSET,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    Segment,
+    segment_path,
+)
+from ottla.log.segment_set import SegmentSet
+from ottla.records.batch import HEADER_SIZE, MAGIC_V2, BatchHeader, crc_is_valid, read_header
+
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+_TEMPORARY_SUFFIX = ".tmp"
+_READ_BYTES = 4 << 20
+
+_log = logging.getLogger(__name__)
+
+
+def load_partition(
+    directory: Path,
+    topic_partition: TopicPartition,
+    topic_id: Uuid,
+    config: LogConfig,
+    *,
+    is_clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+) -> PartitionLog:
+    """The log in `directory`. The offsets are what the checkpoints say, 0 where they say nothing."""
+    try:
+        loader = _Loader(directory, config, log_start_offset, now_ms)
+        loader.load(is_clean=is_clean, recovery_point=recovery_point)
+        log = PartitionLog(
+            directory,
+            topic_partition,
+            topic_id,
+            config,
+            segments=loader.segments,
+            epochs=loader.epochs,
+            producers=loader.producers,
+            log_start_offset=loader.log_start_offset,
+            log_end_offset=loader.log_end_offset,
+            recovery_point=min(recovery_point, loader.log_end_offset) if not is_clean else loader.log_end_offset,
+        )
+    except OSError as e:
+        raise LogDirError(f"cannot load {topic_partition} from {directory}: {e.strerror or e}") from e
+    log.advance_high_watermark(high_watermark)
+    return log
+
+
+class _Loader:
+    """Collects the parts of one log. Not used any more once they are handed over."""
+
+    def __init__(self, directory: Path, config: LogConfig, log_start_offset: int, now_ms: int) -> None:
+        self.directory = directory
+        self.config = config
+        self.now_ms = now_ms
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_start_offset
+        self.producers = ProducerStates(directory)
+        self.segments = SegmentSet([])
+        self.epochs = LeaderEpochs(directory / EPOCH_FILE_NAME)
+        self._epochs_are_known = False
+        self._producers_are_known = False
+
+    def load(self, *, is_clean: bool, recovery_point: int) -> None:
+        finish_swaps(self.directory)
+        self._load_epochs()
+        found = self._open_segments()
+        suspect = len(found) if is_clean else _first_suspect(found, recovery_point)
+        self._trust(found[:suspect])
+        if is_clean and found and not _ends_with_whole_batch(found[-1]):
+            suspect = len(found) - 1
+        if suspect < len(found):
+            found = self._recover_from(found, suspect)
+        self._settle(found)
+        self._complete_epochs()
+        self._complete_producers()
+        _remove_stray_snapshots(self.directory, [s.base_offset for s in self.segments.all()], self.log_end_offset)
+
+    # -- segments ------------------------------------------------------------------------------------------------
+
+    def _open_segments(self) -> list[Segment]:
+        base_offsets = sorted(_base_offsets(self.directory, LOG_SUFFIX))
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+            for orphan in _base_offsets(self.directory, suffix) - set(base_offsets):
+                segment_path(self.directory, orphan, suffix).unlink()
+        return [Segment.open(self.directory, base_offset, self.config) for base_offset in base_offsets]
+
+    def _trust(self, segments: list[Segment]) -> None:
+        """Open segments whose data is known to be durable; an index that does not fit is made anew from the data."""
+        for number, segment in enumerate(segments):
+            try:
+                segment.open_indexes()
+            except (CorruptIndexError, CorruptBatchError) as e:
+                _log.warning("%s; making the indexes of the segment anew", e)
+                self._rebuild_indexes(segment, segments[:number])
+
+    def _rebuild_indexes(self, segment: Segment, earlier: list[Segment]) -> None:
+        segment.rebuild_indexes()
+        producers = ProducerStates(self.directory)
+        producers.load_newest_snapshot(self._oldest_offset([*earlier, segment]), segment.base_offset, keep_newer=True)
+        replay_producers(producers, SegmentSet(earlier), segment.base_offset)
+        segment.txn_index.create()
+        try:
+            for position, header in segment.headers():
+                if header.has_producer_id:
+                    batch = segment.batch_at(position, header) if header.is_control else b""
+                    replay_into_index(segment.txn_index, producers, header, batch)
+        except CorruptBatchError as e:
+            _log.error("%s", e.message)
+        segment.write_indexes()
+
+    def _recover_from(self, segments: list[Segment], number: int) -> list[Segment]:
+        """Read segment `number` and all that cannot be trusted after it; whatever follows damage is dropped."""
+        kept = segments[:number]
+        start = segments[number].base_offset
+        self.producers.load_newest_snapshot(self._oldest_offset(segments), start)
+        replay_producers(self.producers, SegmentSet(kept), start)
+        for at, segment in enumerate(segments[number:], start=number):
+            if at > number:
+                self.producers.take_snapshot()
+            dropped = recover_segment(segment, self.producers, self.epochs)
+            self._producers_are_known = True
+            kept.append(segment)
+            if dropped:
+                later = segments[at + 1 :]
+                _log.warning(
+                    "%s: %d damaged bytes dropped at the end, and %d later segments",
+                    segment.log.path,
+                    dropped,
+                    len(later),
+                )
+                for doomed in later:
+                    doomed.remove_files()
+                break
+        for segment in kept[number:-1]:
+            segment.seal()
+        return kept
+
+    def _oldest_offset(self, segments: list[Segment]) -> int:
+        return max(self.log_start_offset, segments[0].base_offset) if segments else self.log_start_offset
+
+    def _settle(self, segments: list[Segment]) -> None:
+        """Decide where the log begins and ends; there must be a segment to append to."""
+        if segments:
+            self.log_start_offset = self._oldest_offset(segments)
+            self.log_end_offset = segments[-1].next_offset()
+            if self.log_end_offset < self.log_start_offset:
+                _log.warning(
+                    "%s ends at %d, before its start %d; starting it anew",
+                    self.directory,
+                    self.log_end_offset,
+                    self.log_start_offset,
+                )
+                for segment in segments:
+                    segment.remove_files()
+                segments = []
+        if not segments:
+            self.log_end_offset = self.log_start_offset
+            segments = [Segment.create(self.directory, self.log_start_offset, self.config, now_ms=self.now_ms)]
+            self.producers.clear(self.log_end_offset)
+        self.segments = SegmentSet(segments)
+        self.segments.active.become_active()
+
+    # -- what is told about the segments -------------------------------------------------------------------------
+
+    def _load_epochs(self) -> None:
+        try:
+            known = LeaderEpochs.load(self.directory)
+        except CheckpointError as e:
+            _log.warning("%s; finding the leader epochs in the log", e)
+            known = None
+        if known is not None:
+            self.epochs = known
+            self._epochs_are_known = True
+
+    def _complete_epochs(self) -> None:
+        if not self._epochs_are_known:
+            self.epochs.clear()
+            for segment in self.segments.all():
+                for _, header in segment.headers():
+                    if header.partition_leader_epoch >= 0:
+                        self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+        self.epochs.truncate_from_end(self.log_end_offset)
+        self.epochs.truncate_from_start(self.log_start_offset)
+
+    def _complete_producers(self) -> None:
+        if not self._producers_are_known:
+            self.producers.load_newest_snapshot(self.log_start_offset, self.log_end_offset)
+            replay_producers(self.producers, self.segments)
+        self.producers.end_offset = self.log_end_offset
+
+
+def _first_suspect(segments: list[Segment], recovery_point: int) -> int:
+    """After a crash: the number of the segment that contains the recovery point, the last one at the latest."""
+    begun_below = sum(1 for segment in segments if segment.base_offset <= recovery_point)
+    return max(0, min(begun_below, len(segments)) - 1)
+
+
+def _ends_with_whole_batch(segment: Segment) -> bool:
+    try:
+        segment.next_offset()
+    except CorruptBatchError as e:
+        _log.warning("%s", e.message)
+        return False
+    return True
+
+
+# -- one segment -------------------------------------------------------------------------------------------------
+
+
+class _Scanned(NamedTuple):
+    position: int
+    header: BatchHeader
+    batch: memoryview
+
+
+def recover_segment(segment: Segment, producers: ProducerStates, epochs: LeaderEpochs) -> int:
+    """Check every batch of the segment and make its indexes anew; returns how many bytes were cut off its end.
+
+    `producers` must stand at the segment's base offset; it and `epochs` learn what the batches say.
+    """
+    file_size = segment.log.size()
+    segment.size = 0
+    segment.create_indexes()
+    end = 0
+    for position, header, batch in _valid_batches(segment, file_size):
+        if header.partition_leader_epoch > epochs.latest_epoch:
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
+        replay_into_index(segment.txn_index, producers, header, batch)
+        segment.note_batch(position, header.last_offset, header.max_timestamp)
+        end = position + header.size
+    segment.size = end
+    if end < file_size:
+        segment.log.truncate(end)
+    segment.time_index.maybe_append(segment.max_timestamp, segment.offset_of_max_timestamp)
+    segment.write_indexes()
+    return file_size - end
+
+
+def _valid_batches(segment: Segment, file_size: int) -> Iterator[_Scanned]:
+    """Every batch up to the first one that is torn, damaged or out of order. Reads in large pieces."""
+    buffer = bytearray(min(_READ_BYTES, max(file_size, HEADER_SIZE)))
+    view = memoryview(buffer)
+    position = filled = at = 0
+    next_offset = segment.base_offset
+    while position + at + HEADER_SIZE <= file_size:
+        if at + HEADER_SIZE > filled:
+            position, at = position + at, 0
+            filled = segment.log.read_into(position, view)
+            if filled < HEADER_SIZE:
+                return
+        header = read_header(view, at)
+        size = header.size
+        if (
+            header.magic != MAGIC_V2
+            or size < HEADER_SIZE
+            or position + at + size > file_size
+            or header.base_offset < next_offset
+            or header.last_offset_delta < 0
+            or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+        ):
+            return
+        if at + size > filled:
+            position, at = position + at, 0
+            if size > len(view):
+                view = memoryview(bytearray(size))
+            filled = segment.log.read_into(position, view)
+            if filled < size:
+                return
+        batch = view[at : at + size]
+        if not crc_is_valid(batch, header):
+            return
+        yield _Scanned(position + at, header, batch)
+        next_offset = header.next_offset
+        at += size
+
+
+# -- files of the directory --------------------------------------------------------------------------------------
+
+
+def finish_swaps(directory: Path) -> None:
+    """Complete or undo what a compaction or deletion had begun when the process stopped.
+
+    `.swap` files are complete and replace the segments whose offsets they cover; a `.cleaned` file is not, and a
+    `.swap` that was made together with it is not to be used either.
+    """
+    swaps: list[Path] = []
+    smallest_cleaned = 2**63
+    for path in directory.iterdir():
+        if path.suffix in (DELETED_SUFFIX, _TEMPORARY_SUFFIX):
+            path.unlink()
+        elif path.suffix == CLEANED_SUFFIX:
+            smallest_cleaned = min(smallest_cleaned, _base_offset(path))
+            path.unlink()
+        elif path.suffix == SWAP_SUFFIX:
+            swaps.append(path)
+    usable = []
+    for path in swaps:
+        if _base_offset(path) >= smallest_cleaned:
+            path.unlink()
+        else:
+            usable.append(path)
+    swapped_logs = [path for path in usable if Path(path.stem).suffix == LOG_SUFFIX]
+    for path in swapped_logs:
+        _remove_replaced(directory, _base_offset(path), _end_of_log_file(path))
+    for path in usable:
+        path.rename(path.with_name(path.stem))
+
+
+def _remove_replaced(directory: Path, start: int, end: int) -> None:
+    for base_offset in _base_offsets(directory, LOG_SUFFIX):
+        if start <= base_offset < end:
+            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+                segment_path(directory, base_offset, suffix).unlink(missing_ok=True)
+
+
+def _end_of_log_file(path: Path) -> int:
+    """The offset after the last batch of a log file that has no index to help."""
+    data = memoryview(path.read_bytes())
+    end = _base_offset(path) + 1
+    at = 0
+    while at + HEADER_SIZE <= len(data):
+        header = read_header(data, at)
+        if header.magic != MAGIC_V2 or header.size < HEADER_SIZE:
+            break
+        end = header.next_offset
+        at += header.size
+    return end
+
+
+def _base_offset(path: Path) -> int:
+    name = path.name.partition(".")[0]
+    return int(name) if name.isdigit() else -1
+
+
+def _base_offsets(directory: Path, suffix: str) -> set[int]:
+    return {int(path.stem) for path in directory.glob(f"*{suffix}") if path.stem.isdigit()}
+
+
+def _remove_stray_snapshots(directory: Path, base_offsets: list[int], log_end_offset: int) -> None:
+    """Keep the snapshots that belong to a segment, and the newest one."""
+    snapshots = find_snapshots(directory)
+    newest = max((offset for offset in snapshots if offset <= log_end_offset), default=-1)
+    for offset, path in snapshots.items():
+        if offset != newest and offset not in base_offsets:
+            path.unlink(missing_ok=True)
