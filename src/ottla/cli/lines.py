@@ -1,0 +1,161 @@
+"""Lines of text to records and back, by the rules of Kafka's console producer and consumer. No input or output here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from ottla.base.errors import OttlaError
+from ottla.base.options import Option, OptionSet, Type, Values
+from ottla.client.reading import FetchedRecord
+from ottla.records.batch import NO_TIMESTAMP
+
+LINE_OPTIONS = OptionSet(
+    "line",
+    (
+        Option("parse.key", Type.BOOLEAN, False, "Whether a line holds a key before the value."),
+        Option("key.separator", Type.STRING, "\t", "What stands between key and value."),
+        Option("parse.headers", Type.BOOLEAN, False, "Whether a line begins with headers."),
+        Option("headers.delimiter", Type.STRING, "\t", "What stands between the headers and the rest."),
+        Option("headers.separator", Type.STRING, ",", "What stands between two headers."),
+        Option("headers.key.separator", Type.STRING, ":", "What stands between a header's name and value."),
+        Option("null.marker", Type.STRING, None, "The text that stands for null."),
+        Option("ignore.error", Type.BOOLEAN, False, "Whether a line that does not fit is taken as a value."),
+    ),
+)
+
+FORMAT_OPTIONS = OptionSet(
+    "format",
+    (
+        Option("print.timestamp", Type.BOOLEAN, False, "Whether the timestamp is printed."),
+        Option("print.partition", Type.BOOLEAN, False, "Whether the partition is printed."),
+        Option("print.offset", Type.BOOLEAN, False, "Whether the offset is printed."),
+        Option("print.epoch", Type.BOOLEAN, False, "Whether the leader epoch is printed."),
+        Option("print.headers", Type.BOOLEAN, False, "Whether the headers are printed."),
+        Option("print.key", Type.BOOLEAN, False, "Whether the key is printed."),
+        Option("print.value", Type.BOOLEAN, True, "Whether the value is printed."),
+        Option("key.separator", Type.STRING, "\t", "What stands between the parts of a line."),
+        Option("line.separator", Type.STRING, "\n", "What ends a line."),
+        Option("headers.separator", Type.STRING, ",", "What stands between two headers."),
+        Option("null.literal", Type.STRING, "null", "How null is printed."),
+    ),
+)
+
+
+_Part: TypeAlias = Callable[[FetchedRecord], bytes]
+
+
+class LineError(OttlaError):
+    """A line that does not have the form it should have."""
+
+
+class ParsedLine(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def parse_settings(options: OptionSet, settings: Mapping[str, str]) -> Values:
+    """Like `OptionSet.parse`, but separators are kept as they are: a tab is a separator, not a blank to trim."""
+    values = dict(options.parse(settings))
+    values.update({name: text for name, text in settings.items() if options[name].type is Type.STRING})
+    return Values(values, settings)
+
+
+class LineParser:
+    """Reads `headers<delimiter>key<separator>value`, of which only the value is there by default."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        values = parse_settings(LINE_OPTIONS, settings)
+        self._parse_key = values.flag("parse.key")
+        self._parse_headers = values.flag("parse.headers")
+        self._ignore_errors = values.flag("ignore.error")
+        self._key_separator = values.text("key.separator").encode()
+        self._headers_delimiter = values.text("headers.delimiter").encode()
+        self._headers_separator = values.text("headers.separator").encode()
+        self._header_separator = values.text("headers.key.separator").encode()
+        marker = values.optional_text("null.marker")
+        self._null_marker = None if marker is None else marker.encode()
+        for separator in ("key.separator", "headers.delimiter", "headers.separator", "headers.key.separator"):
+            if not values.text(separator):
+                raise LineError(f"{separator} must not be empty")
+
+    def parse(self, line: bytes, number: int) -> ParsedLine:
+        """`line` has no line end; `number` is for errors."""
+        rest = line
+        headers: list[tuple[str, bytes | None]] = []
+        key: bytes | None = None
+        try:
+            if self._parse_headers:
+                text, rest = self._cut(rest, self._headers_delimiter, "headers delimiter")
+                headers = self._read_headers(text)
+            if self._parse_key:
+                text, rest = self._cut(rest, self._key_separator, "key separator")
+                key = self._or_null(text)
+        except LineError as e:
+            if not self._ignore_errors:
+                raise LineError(f"line {number} {e}") from None
+            return ParsedLine(None, self._or_null(line), [])
+        return ParsedLine(key, self._or_null(rest), headers)
+
+    def _cut(self, text: bytes, separator: bytes, what: str) -> tuple[bytes, bytes]:
+        before, found, after = text.partition(separator)
+        if not found:
+            raise LineError(f"has no {what} ({separator.decode()!r})")
+        return before, after
+
+    def _read_headers(self, text: bytes) -> list[tuple[str, bytes | None]]:
+        if not text or text == self._null_marker:
+            return []
+        headers = []
+        for entry in text.split(self._headers_separator):
+            name, value = self._cut(entry, self._header_separator, f"header separator in {entry.decode()!r}")
+            headers.append((name.decode(), self._or_null(value)))
+        return headers
+
+    def _or_null(self, text: bytes) -> bytes | None:
+        return None if self._null_marker is not None and text == self._null_marker else text
+
+
+class RecordFormatter:
+    """Writes a record as one line: timestamp, partition, offset, epoch, headers, key, value, as far as asked for."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        values = parse_settings(FORMAT_OPTIONS, settings)
+        self._parts = [part for name, part in self._all_parts().items() if values.flag(f"print.{name}")]
+        self._separator = values.text("key.separator").encode()
+        self._line_end = values.text("line.separator").encode()
+        self._headers_separator = values.text("headers.separator").encode()
+        self._null = values.text("null.literal").encode()
+
+    def format(self, fetched: FetchedRecord) -> bytes:
+        return self._separator.join([part(fetched) for part in self._parts]) + self._line_end
+
+    def _all_parts(self) -> dict[str, _Part]:
+        return {
+            "timestamp": self._timestamp,
+            "partition": lambda fetched: b"Partition:%d" % fetched.topic_partition.partition,
+            "offset": lambda fetched: b"Offset:%d" % fetched.record.offset,
+            "epoch": self._epoch,
+            "headers": self._headers,
+            "key": lambda fetched: self._or_null(fetched.record.key),
+            "value": lambda fetched: self._or_null(fetched.record.value),
+        }
+
+    def _timestamp(self, fetched: FetchedRecord) -> bytes:
+        if fetched.record.timestamp == NO_TIMESTAMP:
+            return b"NO_TIMESTAMP"
+        return f"{fetched.batch.timestamp_type.config_name}:{fetched.record.timestamp}".encode()
+
+    def _epoch(self, fetched: FetchedRecord) -> bytes:
+        epoch = fetched.batch.partition_leader_epoch
+        return b"Epoch:%d" % epoch if epoch >= 0 else b"Epoch:NOT_PRESENT"
+
+    def _headers(self, fetched: FetchedRecord) -> bytes:
+        if not fetched.record.headers:
+            return b"NO_HEADERS"
+        entries = (name.encode() + b":" + self._or_null(value) for name, value in fetched.record.headers)
+        return self._headers_separator.join(entries)
+
+    def _or_null(self, data: bytes | None) -> bytes:
+        return self._null if data is None else data

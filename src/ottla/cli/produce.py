@@ -1,0 +1,199 @@
+"""`ottla produce`: lines of standard input become records."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import stat
+import sys
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, NamedTuple
+
+import typer
+
+from ottla.base.errors import OttlaError
+from ottla.base.types import TopicPartition
+from ottla.cli.lines import LineParser, ParsedLine
+from ottla.cli.terminal import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    UsageError,
+    fail,
+    parse_pairs,
+    run_client,
+    run_command,
+    sentence,
+)
+from ottla.client.cluster import Cluster
+from ottla.client.writing import write_batch
+from ottla.records.builder import RecordBatchBuilder
+from ottla.records.compression import Codec
+from ottla.records.hashing import partition_for_key
+
+_CHUNK_BYTES = 1 << 16
+_ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
+
+
+class Settings(NamedTuple):
+    topic: str
+    parser: LineParser
+    codec: Codec
+    acks: int
+    sync: bool
+    batch_size: int
+    request_timeout_ms: int
+    max_block_ms: int
+
+
+def main(arguments: list[str]) -> int:
+    # Kafka lets the codec be left out, which the parser of options cannot express.
+    if "--compression-codec" in arguments:
+        after = arguments.index("--compression-codec") + 1
+        if after == len(arguments) or arguments[after].startswith("--"):
+            arguments = [*arguments[:after], "gzip", *arguments[after:]]
+    return run_command("produce", produce, arguments)
+
+
+def produce(
+    topic: Annotated[str, typer.Option(help="the topic to write to")],
+    bootstrap_server: Annotated[str, typer.Option(help="host:port of a broker, or several")] = DEFAULT_BOOTSTRAP_SERVER,
+    sync: Annotated[bool, typer.Option("--sync", help="wait for each record before the next is sent")] = False,
+    compression_codec: Annotated[str, typer.Option(help="none, gzip (also if left out), snappy, lz4 or zstd")] = "none",
+    batch_size: Annotated[int, typer.Option(min=1, help="bytes of a batch, unless --sync")] = 16384,
+    request_required_acks: Annotated[str, typer.Option(help="all (or -1), 1 or 0")] = "all",
+    request_timeout_ms: Annotated[int, typer.Option(min=1, help="how long a reply may take")] = 30_000,
+    max_block_ms: Annotated[int, typer.Option(min=1, help="how long a record may wait to be sent")] = 60_000,
+    property_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property",
+            help="name=value, repeatable: parse.key, key.separator, parse.headers, headers.delimiter, "
+            "headers.separator, headers.key.separator, null.marker, ignore.error",
+        ),
+    ] = None,
+) -> None:
+    """Write lines from standard input to a topic."""
+    try:
+        settings = Settings(
+            topic,
+            LineParser(parse_pairs("--property", property_ or [])),
+            _codec(compression_codec),
+            _acks(request_required_acks),
+            sync,
+            batch_size,
+            request_timeout_ms,
+            max_block_ms,
+        )
+    except OttlaError as e:
+        fail(sentence(e))
+    run_client(_run(bootstrap_server, settings))
+
+
+def _codec(name: str) -> Codec:
+    names = {codec.config_name: codec for codec in Codec}
+    if name not in names:
+        raise UsageError(f"--compression-codec {name!r} is not one of {', '.join(names)}")
+    return names[name]
+
+
+def _acks(text: str) -> int:
+    if text not in _ACKS:
+        raise UsageError(f"--request-required-acks {text!r} is not one of {', '.join(_ACKS)}")
+    return _ACKS[text]
+
+
+async def _run(bootstrap_server: str, settings: Settings) -> None:
+    cluster = await Cluster.connect(
+        bootstrap_server,
+        client_id="console-producer",
+        request_timeout_ms=settings.request_timeout_ms,
+        api_timeout_ms=settings.max_block_ms,
+    )
+    try:
+        sender = _Sender(cluster, settings)
+        await sender.open()
+        count = 0
+        async for lines in input_lines(sys.stdin.fileno(), prompt=sys.stdin.isatty()):
+            await sender.send([settings.parser.parse(line, number) for number, line in enumerate(lines, count + 1)])
+            count += len(lines)
+    finally:
+        cluster.close()
+
+
+class _Sender:
+    """Puts what was read at once into batches per partition, and waits until they are stored."""
+
+    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._partitions: list[int] = []
+        self._keyless = itertools.count()
+
+    async def open(self) -> None:
+        info = await self._cluster.topic(self._settings.topic, create_missing=True)
+        self._partitions = [partition.partition for partition in info.partitions]
+
+    async def send(self, records: list[ParsedLine]) -> None:
+        if self._settings.sync:
+            for record in records:
+                await self._send_together([record])
+        else:
+            await self._send_together(records)
+
+    async def _send_together(self, records: list[ParsedLine]) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        count = len(self._partitions)
+        # Records without a key stay together, in one partition per round, so that batches fill (KIP-480).
+        sticky = self._partitions[next(self._keyless) % count]
+        batches: dict[int, list[RecordBatchBuilder]] = {}
+        for record in records:
+            partition = sticky if record.key is None else self._partitions[partition_for_key(record.key, count)]
+            builders = batches.setdefault(partition, [])
+            fields = (record.key, record.value, record.headers, now_ms)
+            if not builders or not builders[-1].append(*fields):
+                builders.append(RecordBatchBuilder(max_size=self._settings.batch_size, codec=self._settings.codec))
+                builders[-1].append(*fields)
+        await asyncio.gather(*(self._write(partition, builders) for partition, builders in batches.items()))
+
+    async def _write(self, partition: int, builders: list[RecordBatchBuilder]) -> None:
+        topic_partition = TopicPartition(self._settings.topic, partition)
+        for builder in builders:
+            await write_batch(self._cluster, topic_partition, builder.build(), acks=self._settings.acks)
+
+
+async def input_lines(fd: int, *, prompt: bool = False) -> AsyncIterator[list[bytes]]:
+    """The lines of a file, pipe or terminal, as many at once as are there."""
+    rest = b""
+    while True:
+        if prompt:
+            print(">", end="", flush=True)
+        chunk = await _read(fd)
+        if not chunk:
+            break
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+    if rest:
+        yield [rest]
+
+
+async def _read(fd: int) -> bytes:
+    """Waits in the event loop, not in a thread, which would keep the process from ending on Ctrl-C."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        loop = asyncio.get_running_loop()
+        readable: asyncio.Future[None] = loop.create_future()
+        try:
+            loop.add_reader(fd, _set_once, readable)
+        except PermissionError:
+            return os.read(fd, _CHUNK_BYTES)  # /dev/null and the like cannot be waited for, and need not be
+        try:
+            await readable
+        finally:
+            loop.remove_reader(fd)
+    return os.read(fd, _CHUNK_BYTES)
+
+
+def _set_once(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
