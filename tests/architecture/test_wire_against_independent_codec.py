@@ -1,7 +1,7 @@
 """Our declarations against a codec that others wrote from Kafka's own message definitions, where one is at hand.
 
-It is looked for beside the repository; nothing of the project needs it. Messages come from its definitions, not from our
-declarations, so that a field we forgot or misplaced cannot hide.
+It is looked for beside the repository; nothing of the project needs it. Messages come from its definitions, not from
+our declarations, so that a field we forgot or misplaced cannot hide.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self, dataclass_transform
 
 from ottla.base.errors import DecodeError
-from ottla.wire import compiler
+from ottla.wire import compiler, reference
 from ottla.wire.fields import IMPLIED, NO_VERSIONS, Field, parse_versions
 from ottla.wire.primitives import Buffer, read_int16, write_int16
 
@@ -88,7 +88,12 @@ class Message(Struct):
     def encode(self, version: int) -> bytes:
         out: list[bytes] = []
         self.encode_into(out, version)
-        return b"".join(out)
+        try:
+            return b"".join(out)
+        except TypeError:
+            # Something that is not bytes was given as bytes; the reference codec names the field.
+            reference.encode(self, version, version in self.FLEXIBLE_VERSIONS)
+            raise
 
     def encode_into(self, out: list[bytes], version: int) -> None:
         """Appends the pieces of the encoded message; large values are appended as they are, not copied."""
