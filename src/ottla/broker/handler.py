@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NO_BYTES = memoryview(b"")
+
 
 class RequestContext:
     """One request on its way: where it came from and what its header says."""
@@ -73,8 +75,13 @@ class RequestContext:
             return NOT_REQUESTED
         return sum(1 << op for op in OPERATIONS_OF[resource_type] if self.may(op, resource_type, name))
 
-    def encode(self, response: Response) -> tuple[bytes, ...]:
-        return (encode_response_frame(response, self.version, self.correlation_id),)
+    def encode(self, reply: Response | bytes) -> tuple[bytes, ...]:
+        """The reply as the server sends it; bytes are a frame that is encoded already."""
+        return (reply if isinstance(reply, bytes) else encode_response_frame(reply, self.version, self.correlation_id),)
+
+    def let_go_of_frame(self) -> None:
+        """For a request that stays: its bytes belong to the next one as soon as the handler has returned."""
+        self.frame = _NO_BYTES
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ class Handler:
 
 
 Q = TypeVar("Q", bound=Request)
-Reply = Response | Coroutine[Any, Any, Response]
+Reply = Response | bytes | Coroutine[Any, Any, Response | bytes]
 
 
 def message_handler(
@@ -109,8 +116,9 @@ def message_handler(
             reply = respond(context, request)
         except KafkaError as e:
             reply = error_response(context, e)
-        if isinstance(reply, Response):
+        if isinstance(reply, Response | bytes):
             return context.encode(reply)
+        context.let_go_of_frame()
         deferred = Deferred()
         context.broker.spawn(_complete_later(context, reply, deferred))
         return deferred
@@ -118,8 +126,11 @@ def message_handler(
     return Handler(request_type.API_KEY, *versions, handle)
 
 
-async def _complete_later(context: RequestContext, reply: Coroutine[Any, Any, Response], deferred: Deferred) -> None:
+async def _complete_later(
+    context: RequestContext, reply: Coroutine[Any, Any, Response | bytes], deferred: Deferred
+) -> None:
     try:
+        response: Response | bytes
         try:
             response = await reply
         except KafkaError as e:

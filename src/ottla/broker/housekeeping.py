@@ -56,8 +56,7 @@ class Housekeeping:
         await asyncio.to_thread(self._broker.replicas.log_dirs.checkpoint)
 
     async def _flush_due(self) -> None:
-        now_ms = self._broker.clock.wall_ms()
-        due = [partition.log for partition in self._broker.replicas if partition.log.is_flush_due(now_ms)]
+        due = [partition.log for partition in self._broker.replicas if partition.log.flush_due]
         for partition_log in due:
             await asyncio.to_thread(partition_log.flush)
 

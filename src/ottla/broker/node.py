@@ -21,6 +21,7 @@ from ottla.broker.handler import Handler
 from ottla.broker.handlers import all_handlers
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.local_link import LocalLink
+from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.parked import Parked
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.replica_moves import ReplicaMoves
@@ -57,6 +58,7 @@ class Broker:
     producer_ids: ProducerIds
     parked: Parked
     fetch_sessions: FetchSessions[FetchPartition]
+    metadata_cache: MetadataCache
     server: Server
     handlers: dict[int, Handler]
 
@@ -159,6 +161,7 @@ class Broker:
             self.broker_id, log_dirs, self.parked, self.clock, read_config=self.dynamic_configs.read_topic
         )
         self.replica_moves = ReplicaMoves(self)
+        self.metadata_cache = MetadataCache()
         self.fetch_sessions = FetchSessions(self.config.integer("max.incremental.fetch.session.cache.slots"))
         self.producer_ids = ProducerIds(self.store, self.broker_id)
         self.controller = Controller(

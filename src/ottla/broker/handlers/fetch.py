@@ -228,6 +228,7 @@ def _wait_for_records(context: RequestContext, plan: FetchPlan, attempt: _FetchA
     deferred = Deferred()
     parked = context.broker.parked.park(_WaitingFetch(attempt, deferred), attempt.partitions, plan.max_wait_ms)
     deferred.on_abandoned = parked.forget
+    context.let_go_of_frame()
     return deferred
 
 

@@ -63,8 +63,7 @@ def _find(
         found.offset, found.leader_epoch = end_offset, partition.leader_epoch
     elif wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
         found.offset = log.log_start_offset
-        epoch = log.epochs.epoch_for_offset(log.log_start_offset)
-        found.leader_epoch = -1 if epoch is None else epoch
+        found.leader_epoch = log.epochs.epoch_for_offset(log.log_start_offset)
     elif wanted.timestamp == LATEST_TIERED:
         pass  # Nothing is tiered here: no offset, no error.
     else:

@@ -1,4 +1,8 @@
-"""Metadata: brokers, topics, leaders. Creates missing topics where both the broker and the client allow it."""
+"""Metadata: brokers, topics, leaders. Creates missing topics where both the broker and the client allow it.
+
+Every client asks for it again and again, and the answer rarely changes: a topic's encoded bytes are kept until anything
+in the cluster does.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,23 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.base.types import NIL_UUID
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import NOT_REQUESTED, Operation, ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.machines.cluster.image import NO_LEADER, ClusterImage, TopicImage
 from ottla.machines.cluster.topic_names import INTERNAL_TOPICS, why_illegal
-from ottla.wire.apis.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
+from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.wire.fused.metadata import (
+    MetadataBroker,
+    MetadataPartition,
+    encode_metadata_response,
+    encode_metadata_topic,
 )
 
 MAX_CREATED_PER_REQUEST = 1_000
 """A request that names more missing topics than this is a mistake or an attack; the rest stays unknown."""
 
 
-def respond(
-    context: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+def respond(context: RequestContext, request: MetadataRequest) -> bytes | Coroutine[Any, Any, bytes]:
     missing = _to_create(context, request)
     if missing:
         return _create_and_respond(context, request, missing)
@@ -35,11 +35,7 @@ def respond(
 
 def _to_create(context: RequestContext, request: MetadataRequest) -> list[str]:
     broker = context.broker
-    if (
-        not request.topics
-        or not request.allow_auto_topic_creation
-        or not broker.config.flag("auto.create.topics.enable")
-    ):
+    if not (request.topics and request.allow_auto_topic_creation and broker.config.flag("auto.create.topics.enable")):
         return []
     topics = broker.image.topics
     names = dict.fromkeys(t.name for t in request.topics if t.name is not None and t.name not in topics)
@@ -52,9 +48,7 @@ def _to_create(context: RequestContext, request: MetadataRequest) -> list[str]:
     ]
 
 
-async def _create_and_respond(
-    context: RequestContext, request: MetadataRequest, missing: list[str]
-) -> MetadataResponse:
+async def _create_and_respond(context: RequestContext, request: MetadataRequest, missing: list[str]) -> bytes:
     errors: dict[str, ErrorCode] = {}
     for name in missing:
         try:
@@ -65,83 +59,94 @@ async def _create_and_respond(
     return _response(context, request, errors)
 
 
-def _response(context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]) -> MetadataResponse:
+def _response(context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]) -> bytes:
     image = context.broker.image
-    listener = context.connection.listener
-    brokers = []
-    for broker in image.brokers.values():
-        endpoint = broker.endpoint(listener)
-        if endpoint is not None:
-            brokers.append(
-                MetadataResponseBroker(
-                    node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
-                )
-            )
-    return MetadataResponse(
-        brokers=brokers,
+    return encode_metadata_response(
+        context.version,
+        context.correlation_id,
+        brokers=[
+            MetadataBroker(broker.broker_id, endpoint.host, endpoint.port, broker.rack)
+            for broker in image.brokers.values()
+            for endpoint in [broker.endpoint(context.connection.listener)]
+            if endpoint is not None
+        ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
-        topics=_topics(context, request, errors),
+        topics=list(_topics(context, request, errors)),
         cluster_authorized_operations=context.authorized_operations(
             request.include_cluster_authorized_operations, ResourceType.CLUSTER
         ),
     )
 
 
-def _topics(
-    context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
-) -> list[MetadataResponseTopic]:
-    image = context.broker.image
-    wants_all = request.topics is None or (context.version == 0 and not request.topics)
-    if wants_all:
-        readable = (t for t in image.topics.values() if context.may(Operation.DESCRIBE, ResourceType.TOPIC, t.name))
-        return [_topic(context, request, topic) for topic in readable]
-    return [_asked_topic(context, request, asked, errors) for asked in request.topics or ()]
+def _topics(context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]) -> Iterable[bytes]:
+    asked = request.topics
+    if asked is None or (context.version == 0 and not asked):
+        for topic in context.broker.image.topics.values():
+            if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+                yield _topic(context, request, topic)
+    else:
+        for one in asked:
+            yield _asked_topic(context, request, one, errors)
 
 
 def _asked_topic(
     context: RequestContext, request: MetadataRequest, asked: MetadataRequestTopic, errors: dict[str, ErrorCode]
-) -> MetadataResponseTopic:
+) -> bytes:
     image = context.broker.image
+    version = context.version
     name = asked.name
     if name is None:
         name = image.topic_name(asked.topic_id)
         if name is None or not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
+            return encode_metadata_topic(
+                version, error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
+            )
     elif not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=NIL_UUID)
+        return encode_metadata_topic(version, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
     topic = image.topics.get(name)
     if topic is not None:
         return _topic(context, request, topic)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if why_illegal(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
-    return MetadataResponseTopic(
-        error_code=errors.get(name, unknown), name=name, is_internal=name in INTERNAL_TOPICS, topic_id=NIL_UUID
+    return encode_metadata_topic(
+        version, error_code=errors.get(name, unknown), name=name, is_internal=name in INTERNAL_TOPICS
     )
 
 
-def _topic(context: RequestContext, request: MetadataRequest, topic: TopicImage) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
+def _topic(context: RequestContext, request: MetadataRequest, topic: TopicImage) -> bytes:
+    cache = context.broker.metadata_cache
+    operations = context.authorized_operations(
+        request.include_topic_authorized_operations, ResourceType.TOPIC, topic.name
+    )
+    key = (topic.name, context.version, context.connection.listener)
+    if operations == NOT_REQUESTED:
+        cached = cache.get(context.broker.image.generation, key)
+        if cached is not None:
+            return cached
+    encoded = encode_metadata_topic(
+        context.version,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=list(_partitions(context, topic)),
-        topic_authorized_operations=context.authorized_operations(
-            request.include_topic_authorized_operations, ResourceType.TOPIC, topic.name
-        ),
+        authorized_operations=operations,
     )
+    if operations == NOT_REQUESTED:
+        cache.put(key, encoded)
+    return encoded
 
 
-def _partitions(context: RequestContext, topic: TopicImage) -> Iterable[MetadataResponsePartition]:
+def _partitions(context: RequestContext, topic: TopicImage) -> Iterable[MetadataPartition]:
     image = context.broker.image
     for index, partition in topic.partitions.items():
-        yield MetadataResponsePartition(
-            error_code=leader_error(image, context.connection.listener, partition.leader, context.version),
-            partition_index=index,
-            leader_id=partition.leader if partition.leader in image.brokers else NO_LEADER,
-            leader_epoch=partition.leader_epoch,
-            replica_nodes=list(partition.replicas),
-            isr_nodes=list(partition.isr),
-            offline_replicas=list(partition.offline),
+        yield MetadataPartition(
+            leader_error(image, context.connection.listener, partition.leader, context.version),
+            index,
+            partition.leader if partition.leader in image.brokers else NO_LEADER,
+            partition.leader_epoch,
+            partition.replicas,
+            partition.isr,
+            partition.offline,
         )
 
 

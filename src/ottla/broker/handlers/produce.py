@@ -208,6 +208,7 @@ def _wait_for_replicas(
     waiter = _WaitingProduce(context, results, waiting, deferred)
     parked = context.broker.parked.park(waiter, [pending.partition for pending in waiting], max(plan.timeout_ms, 0))
     deferred.on_abandoned = parked.forget
+    context.let_go_of_frame()
     return deferred
 
 

@@ -1,0 +1,42 @@
+"""Fixtures every test may use."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.broker_process import BrokerProcess
+
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One broker for all tests of a worker; they use topics of their own (`new_topic`)."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
+    yield process
+    code = process.stop()
+    assert code == 0, "\n".join(process.log_lines)
+    assert process.tracebacks() == []
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker of the test's own, not yet started: for tests that restart or configure it."""
+    process = BrokerProcess(tmp_path / "data")
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def new_topic() -> str:
+    """A topic name nobody else uses."""
+    return f"test-{os.getpid()}-{next(_numbers)}"
