@@ -1,0 +1,174 @@
+"""What is measured, how much of it, and what is owed: for every ratio a floor, and a goal to reach for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MOCK_PARTITIONS = 4
+
+
+@dataclass(frozen=True)
+class Target:
+    floor: float
+    goal: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProduceCase:
+    name: str
+    title: str
+    connections: int
+    depth: int
+    records: int
+    requests: int
+    quick_requests: int
+    partitions: int = 1
+    record_bytes: int = 100
+    measure: str = "requests_per_s"
+    unit: str = "requests/s"
+    lower_is_better: bool = False
+    vs_limit: Target
+    vs_mock: Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchCase:
+    name: str
+    title: str
+    partitions: int
+    total_bytes: int
+    quick_total_bytes: int
+    vs_limit: Target
+    vs_mock: Target | None
+    unit: str = "MB/s"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbsoluteCase:
+    name: str
+    title: str
+    unit: str
+    target: Target | None
+
+
+PRODUCE_CASES = (
+    ProduceCase(
+        name="produce-1mb",
+        title="produce, 1 MB frames, 5 in flight",
+        connections=1,
+        depth=5,
+        records=9_500,
+        requests=40,
+        quick_requests=25,
+        vs_limit=Target(0.70, 0.90),
+        vs_mock=Target(0.5, 0.65),
+    ),
+    ProduceCase(
+        name="produce-64kb",
+        title="produce, 64 KB, 5 in flight",
+        connections=1,
+        depth=5,
+        records=590,
+        requests=400,
+        quick_requests=300,
+        vs_limit=Target(0.50, 0.65),
+        vs_mock=Target(0.4, 0.6),
+    ),
+    ProduceCase(
+        name="produce-16kb",
+        title="produce, 16 KB, 20 in flight",
+        connections=1,
+        depth=20,
+        records=147,
+        requests=800,
+        quick_requests=600,
+        vs_limit=Target(0.40, 0.50),
+        vs_mock=Target(0.9, 1.15),
+    ),
+    ProduceCase(
+        name="single-50-connections",
+        title="single messages, 50 connections",
+        connections=50,
+        depth=1,
+        records=1,
+        requests=20_000,
+        quick_requests=8_000,
+        partitions=MOCK_PARTITIONS,
+        vs_limit=Target(0.35, 0.50),
+        vs_mock=Target(0.55, 0.75),
+    ),
+    ProduceCase(
+        name="single-pipelined",
+        title="single messages, 100 in flight",
+        connections=1,
+        depth=100,
+        records=1,
+        requests=40_000,
+        quick_requests=15_000,
+        vs_limit=Target(0.50, 0.70),
+        vs_mock=Target(1.2, 1.7),
+    ),
+    ProduceCase(
+        name="latency",
+        title="one message at a time, p50",
+        connections=1,
+        depth=1,
+        records=1,
+        requests=4_000,
+        quick_requests=2_000,
+        measure="p50_us",
+        unit="µs",
+        lower_is_better=True,
+        vs_limit=Target(1.6, 1.35),
+        vs_mock=Target(1.25, 1.1),
+    ),
+)
+
+FETCH_PARTITION_BYTES = 1_048_576
+FETCH_BATCHES_PER_PARTITION = 4
+"""The mock cluster keeps five megabytes of a partition."""
+
+FETCH_CASES = (
+    FetchCase(
+        name="fetch-1",
+        title="fetch, 1 x 1 MB",
+        partitions=1,
+        total_bytes=300_000_000,
+        quick_total_bytes=150_000_000,
+        vs_limit=Target(0.65, 0.85),
+        vs_mock=Target(0.9, 1.2),
+    ),
+    FetchCase(
+        name="fetch-4",
+        title="fetch, 4 x 1 MB",
+        partitions=MOCK_PARTITIONS,
+        total_bytes=400_000_000,
+        quick_total_bytes=200_000_000,
+        vs_limit=Target(0.65, 0.85),
+        vs_mock=Target(0.9, 1.2),
+    ),
+    FetchCase(
+        name="fetch-8",
+        title="fetch, 8 x 1 MB",
+        partitions=8,
+        total_bytes=400_000_000,
+        quick_total_bytes=200_000_000,
+        vs_limit=Target(0.65, 0.85),
+        vs_mock=None,
+    ),
+)
+
+END_TO_END_MESSAGES = 160_000
+END_TO_END_TARGETS = {"produce": Target(0.75, 0.9), "consume": Target(0.9, 1.0)}
+
+START = AbsoluteCase(name="start", title="start to first answer", unit="ms", target=Target(400, 150))
+IDLE_RSS = AbsoluteCase(name="idle-rss", title="memory when idle", unit="MB", target=Target(60, 30))
+PEAK_RSS = AbsoluteCase(name="peak-rss", title="memory, peak of this run", unit="MB", target=None)
+LONG_POLL = AbsoluteCase(
+    name="long-poll", title="a waiting fetch gets one message, p50", unit="µs", target=Target(300, 200)
+)
+IDLE_CONNECTION = AbsoluteCase(
+    name="idle-connection", title="memory of one idle connection (of 2,500)", unit="KB", target=None
+)
+IDLE_CPU = AbsoluteCase(name="idle-cpu", title="processor time with 2,500 idle connections", unit="%", target=None)
+IDLE_CONNECTIONS = 2_500

@@ -1,0 +1,249 @@
+"""Runs the cases, all sides in turn, and turns medians into rows of the report."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench import cases, peers
+from bench.cases import AbsoluteCase, FetchCase, ProduceCase, Target
+from bench.frames import create_topic, produce_reply_bytes
+from bench.peers import Peer
+from bench.programs import Programs
+
+TOPIC_BYTES = 12
+"""All topic names have this length, so that the replies of the limits can be as long as a broker's."""
+
+
+@dataclass
+class Row:
+    """One line of the report: the broker against one other side, or an absolute figure where `against` is empty."""
+
+    case: str
+    title: str
+    unit: str
+    value: float
+    against: str = ""
+    other: float | None = None
+    ratio: float | None = None
+    floor: float | None = None
+    goal: float | None = None
+    lower_is_better: bool = False
+    rounds: dict[str, list[float]] = field(default_factory=dict)
+    notes: str = ""
+
+    @property
+    def verdict(self) -> str:
+        measured = self.ratio if self.against else self.value
+        if self.floor is None or self.goal is None or measured is None:
+            return "for information"
+        # With the signs turned, larger is better for every row.
+        sign = -1 if self.lower_is_better else 1
+        if sign * measured >= sign * self.goal:
+            return "goal"
+        return "floor" if sign * measured >= sign * self.floor else "MISS"
+
+
+@dataclass
+class Bench:
+    programs: Programs
+    rounds: int
+    is_quick: bool
+    say: Callable[[str], None]
+
+    def load(self, *arguments: object) -> dict[str, float]:
+        return self._run([*self.programs.load, *map(str, arguments)])
+
+    def _run(self, command: list[str]) -> dict[str, float]:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")
+        result: dict[str, float] = json.loads(done.stdout)
+        return result
+
+    # The whole run
+
+    def run(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
+        with tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory, ExitStack() as stack:
+            place = Path(directory)
+            if wanted(cases.START.name):
+                yield self._start(place)
+            broker = stack.enter_context(peers.broker(place / "data"))
+            if wanted(cases.IDLE_RSS.name):
+                yield _absolute(cases.IDLE_RSS, broker.rss_mb())
+            mock = stack.enter_context(peers.mock_cluster())
+            sink = stack.enter_context(peers.sink(self.programs, place, produce_reply_bytes("x" * TOPIC_BYTES)))
+            for produce_case in cases.PRODUCE_CASES:
+                if wanted(produce_case.name):
+                    yield from self._produce(produce_case, sink, broker, mock)
+            for fetch_case in cases.FETCH_CASES:
+                if wanted(fetch_case.name):
+                    yield from self._fetch(fetch_case, broker, mock, place)
+            if wanted("end-to-end"):
+                yield from self._end_to_end(broker, mock)
+            if wanted(cases.LONG_POLL.name):
+                yield self._long_poll(broker)
+            if wanted(cases.PEAK_RSS.name):
+                yield _absolute(cases.PEAK_RSS, broker.peak_rss_mb())
+            if wanted(cases.IDLE_CONNECTION.name):
+                yield from self._idle_connections(broker)
+
+    # Produce
+
+    def _produce(self, case: ProduceCase, sink: Peer, broker: Peer, mock: Peer) -> Iterator[Row]:
+        self.say(case.title)
+        topic = _topic(case.name)
+        for peer in (broker, mock):
+            create_topic(peer.port, topic)
+        requests = case.quick_requests if self.is_quick else case.requests
+
+        def run(peer: Peer, count: int) -> dict[str, float]:
+            shape = (case.partitions, case.connections, case.depth, case.records, case.record_bytes)
+            return self.load("produce", peer.port, topic, *shape, count)
+
+        sides = (sink, broker, mock)
+        for peer in sides:
+            run(peer, max(requests // 10, case.connections * case.depth))
+        results: dict[str, list[dict[str, float]]] = {peer.name: [] for peer in sides}
+        cpu_s = 0.0
+        for _ in range(self.rounds):
+            for peer in sides:
+                before_s = broker.cpu_s()
+                results[peer.name].append(run(peer, requests))
+                if peer is broker:
+                    cpu_s += broker.cpu_s() - before_s
+        cpu_us = cpu_s / (requests * self.rounds) * 1e6
+        load_cpu = statistics.median(result["load_cpu"] for result in results["broker"])
+        notes = f"broker {cpu_us:.1f} µs of processor per request; load generator {load_cpu:.0%} of a core"
+        values = {name: [result[case.measure] for result in of_side] for name, of_side in results.items()}
+        for other, target in (("sink", case.vs_limit), ("mock", case.vs_mock)):
+            yield _against(case, other, target, values, notes)
+
+    # Fetch
+
+    def _fetch(self, case: FetchCase, broker: Peer, mock: Peer, place: Path) -> Iterator[Row]:
+        self.say(case.title)
+        topic = _topic(case.name)
+        sides = [broker] if case.vs_mock is None else [broker, mock]
+        for peer in sides:
+            create_topic(peer.port, topic)
+            requests = case.partitions * cases.FETCH_BATCHES_PER_PARTITION
+            self.load("produce", peer.port, topic, case.partitions, 1, 1, 9_500, 100, requests)
+        file = place / "source.bin"
+        file.write_bytes(bytes(case.partitions * cases.FETCH_BATCHES_PER_PARTITION * cases.FETCH_PARTITION_BYTES))
+        total_bytes = case.quick_total_bytes if self.is_quick else case.total_bytes
+        results: dict[str, list[float]] = {}
+        reply_bytes = case.partitions * cases.FETCH_PARTITION_BYTES
+        with peers.source(self.programs, file, reply_bytes) as source:
+            for round_number in range(-1, self.rounds):
+                for peer in (source, *sides):
+                    wanted_bytes = total_bytes if round_number >= 0 else total_bytes // 10
+                    shape = (case.partitions, cases.FETCH_PARTITION_BYTES, wanted_bytes, int(peer is source))
+                    result = self.load("fetch", peer.port, topic, *shape)
+                    if round_number >= 0:
+                        results.setdefault(peer.name, []).append(result["bytes_per_s"] / 1e6)
+        file.unlink()
+        yield _against(case, "source", case.vs_limit, results)
+        if case.vs_mock is not None:
+            yield _against(case, "mock", case.vs_mock, results)
+
+    # A whole client
+
+    def _end_to_end(self, broker: Peer, mock: Peer) -> Iterator[Row]:
+        self.say("librdkafka end to end")
+        rates: dict[str, dict[str, list[float]]] = {"produce": {}, "consume": {}}
+        for round_number in range(self.rounds):
+            topic = _topic(f"e2e-{round_number}")
+            for peer in (broker, mock):
+                create_topic(peer.port, topic)
+                for direction in ("produce", "consume"):
+                    shape = (peer.port, topic, cases.MOCK_PARTITIONS, cases.END_TO_END_MESSAGES)
+                    command = [sys.executable, "-m", "bench.end_to_end", direction, *map(str, shape)]
+                    rates[direction].setdefault(peer.name, []).append(self._run(command)["messages_per_s"])
+        for direction, target in cases.END_TO_END_TARGETS.items():
+            case = AbsoluteCase(
+                name=f"end-to-end-{direction}",
+                title=f"librdkafka end to end, {direction}",
+                unit="messages/s",
+                target=None,
+            )
+            yield _against(case, "mock", target, rates[direction], "driven through confluent-kafka on both sides")
+
+    # The broker alone
+
+    def _start(self, place: Path) -> Row:
+        self.say(cases.START.title)
+        took_ms = []
+        for number in range(3 if self.is_quick else 5):
+            with peers.broker(place / f"start-{number}") as started:
+                took_ms.append(started.started_in_ms)
+        return _absolute(cases.START, statistics.median(took_ms), {"broker": took_ms})
+
+    def _long_poll(self, broker: Peer) -> Row:
+        self.say(cases.LONG_POLL.title)
+        topic = _topic(cases.LONG_POLL.name)
+        create_topic(broker.port, topic)
+        result = self.load("longpoll", broker.port, topic, 300 if self.is_quick else 1000)
+        return _absolute(cases.LONG_POLL, result["p50_us"], notes=f"p99 {result['p99_us']:.0f} µs")
+
+    def _idle_connections(self, broker: Peer) -> Iterator[Row]:
+        self.say(cases.IDLE_CONNECTION.title)
+        before_mb = broker.rss_mb()
+        command = [*self.programs.load, "idle", str(broker.port), str(cases.IDLE_CONNECTIONS)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+            assert holder.stdout is not None
+            if not holder.stdout.readline():
+                raise RuntimeError("the idle connections could not be opened (is the limit of open files too low?)")
+            time.sleep(0.5)
+            grown_mb = broker.rss_mb() - before_mb
+            cpu_before_s, begun_s = broker.cpu_s(), time.monotonic()
+            time.sleep(2)
+            cpu_percent = (broker.cpu_s() - cpu_before_s) / (time.monotonic() - begun_s) * 100
+            holder.communicate()
+        yield _absolute(cases.IDLE_CONNECTION, grown_mb * 1000 / cases.IDLE_CONNECTIONS)
+        yield _absolute(cases.IDLE_CPU, cpu_percent)
+
+
+def _topic(name: str) -> str:
+    """The case's name, cut or filled to the common length. Cases differ within it."""
+    return name.replace("single-", "s").replace("produce-", "p")[:TOPIC_BYTES].ljust(TOPIC_BYTES, "x")
+
+
+def _absolute(case: AbsoluteCase, value: float, rounds: dict[str, list[float]] | None = None, notes: str = "") -> Row:
+    row = Row(case.name, case.title, case.unit, value, lower_is_better=True, rounds=rounds or {}, notes=notes)
+    if case.target is not None:
+        row.floor, row.goal = case.target.floor, case.target.goal
+    return row
+
+
+def _against(
+    case: ProduceCase | FetchCase | AbsoluteCase,
+    other: str,
+    target: Target,
+    values: dict[str, list[float]],
+    notes: str = "",
+) -> Row:
+    """Ratios are taken of medians: rounds are interleaved, so both medians saw the same machine."""
+    ours, theirs = statistics.median(values["broker"]), statistics.median(values[other])
+    return Row(
+        case.name,
+        case.title,
+        case.unit,
+        ours,
+        against=other,
+        other=theirs,
+        ratio=ours / theirs,
+        floor=target.floor,
+        goal=target.goal,
+        lower_is_better=isinstance(case, ProduceCase) and case.lower_is_better,
+        rounds={name: values[name] for name in ("broker", other)},
+        notes=notes,
+    )
