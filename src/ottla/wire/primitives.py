@@ -123,6 +123,17 @@ def _write_groups(value: int) -> bytes:
 
 
 def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    # Lengths and counts are nearly always of one to three bytes, and this is called for every one of them.
+    if position + 3 <= len(buffer):
+        first = buffer[position]
+        if first < 0x80:
+            return first, position + 1
+        second = buffer[position + 1]
+        if second < 0x80:
+            return first & 0x7F | second << 7, position + 2
+        third = buffer[position + 2]
+        if third < 0x80:
+            return first & 0x7F | (second & 0x7F) << 7 | third << 14, position + 3
     return _read_groups(buffer, position, UVARINT32_BYTES_MAX, 32)
 
 

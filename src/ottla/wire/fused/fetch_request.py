@@ -138,11 +138,11 @@ def _read_plain_partitions(view: memoryview, position: int, version: int) -> tup
     end = start + count * layout.size
     rows = layout.iter_unpack(view[start:end])
     if version >= 9:
-        found = [FetchPartition(p, epoch, offset, -1, log_start, limit) for p, epoch, offset, log_start, limit in rows]
+        found = [_partition_of((p, epoch, offset, -1, log_start, most)) for p, epoch, offset, log_start, most in rows]
     elif version >= 5:
-        found = [FetchPartition(p, -1, offset, -1, log_start, limit) for p, offset, log_start, limit in rows]
+        found = [_partition_of((p, -1, offset, -1, log_start, most)) for p, offset, log_start, most in rows]
     else:
-        found = [FetchPartition(p, -1, offset, -1, -1, limit) for p, offset, limit in rows]
+        found = [_partition_of((p, -1, offset, -1, -1, most)) for p, offset, most in rows]
     return found, end
 
 

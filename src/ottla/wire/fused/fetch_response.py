@@ -15,7 +15,6 @@ from ottla.wire.apis.fetch import NodeEndpoint
 from ottla.wire.compiler import struct_encoder
 from ottla.wire.fused.fetch_request import FIRST_FLEXIBLE, FIRST_WITH_TOPIC_IDS, SERVED_VERSIONS, TopicRef
 from ottla.wire.fused.tags import tag_section
-from ottla.wire.header import response_frame_prefix
 from ottla.wire.primitives import write_string, write_unsigned_varint
 
 Piece = bytes | FileSlice
@@ -46,6 +45,10 @@ _ABORTED_FLEXIBLE = struct.Struct(">qqx")
 _DIVERGING = struct.Struct(">iqx")
 _LEADER = struct.Struct(">iix")
 
+# Frame size, response header and all fields before the topics (version 12: before their count).
+_PREFIX_4 = struct.Struct(">iiii")
+_PREFIX_7 = struct.Struct(">iiihii")
+_PREFIX_12 = struct.Struct(">iixihi")
 # The fixed fields of a partition up to the count of aborted transactions.
 _FIXED_4 = struct.Struct(">ihqq")
 _FIXED_5 = struct.Struct(">ihqqq")
@@ -74,14 +77,21 @@ def encode_fetch_response(
         if version >= FIRST_FLEXIBLE:
             _write_flexible(writer, version, topics)
             writer.run.append(_endpoints_tag(version, node_endpoints))
-            prefix = struct.pack(">ihi", throttle_ms, error_code, session_id) + write_unsigned_varint(len(topics) + 1)
+            count = write_unsigned_varint(len(topics) + 1)
+            size, pieces = writer.close(_PREFIX_12.size - 4 + len(count))
+            prefix = _PREFIX_12.pack(size, correlation_id, throttle_ms, error_code, session_id) + count
         else:
             _write_plain(writer, version, topics)
-            session = struct.pack(">hi", error_code, session_id) if version >= 7 else b""
-            prefix = _INT32.pack(throttle_ms) + session + _INT32.pack(len(topics))
+            if version >= 7:
+                size, pieces = writer.close(_PREFIX_7.size - 4)
+                prefix = _PREFIX_7.pack(size, correlation_id, throttle_ms, error_code, session_id, len(topics))
+            else:
+                size, pieces = writer.close(_PREFIX_4.size - 4)
+                prefix = _PREFIX_4.pack(size, correlation_id, throttle_ms, len(topics))
     except struct.error as e:
         raise EncodeError(f"a fetch result does not fit its field: {e}") from e
-    return writer.frame(1 if version >= FIRST_FLEXIBLE else 0, correlation_id, prefix)
+    pieces[0] = prefix + pieces[0]  # type: ignore[operator]
+    return pieces
 
 
 class _Writer:
@@ -98,24 +108,22 @@ class _Writer:
     def add_records(self, records: RecordPiece) -> None:
         if type(records) is FileSlice:
             if records.length:
-                joined = b"".join(self.run)
-                self.run.clear()
-                self.pieces += (joined, records)
-                self.byte_count += len(joined) + records.length
+                if self.run:
+                    joined = b"".join(self.run)
+                    self.run.clear()
+                    self.pieces.append(joined)
+                    self.byte_count += len(joined)
+                self.pieces.append(records)
+                self.byte_count += records.length
         else:
             self.run.append(records)  # type: ignore[arg-type]
 
-    def frame(self, header_version: int, correlation_id: int, prefix: bytes) -> list[Piece]:
+    def close(self, prefix_bytes: int) -> tuple[int, list[Piece]]:
+        """The size to announce, given how much will stand before, and the pieces; the first one is bytes."""
         last = b"".join(self.run)
-        body_bytes = len(prefix) + self.byte_count + len(last)
-        first = response_frame_prefix(header_version, correlation_id, body_bytes) + prefix
-        pieces = self.pieces
-        if not pieces:
-            return [first + last]
-        pieces[0] = first + pieces[0]  # type: ignore[operator]
-        if last:
-            pieces.append(last)
-        return pieces
+        if last or not self.pieces:
+            self.pieces.append(last)
+        return prefix_bytes + self.byte_count + len(last), self.pieces
 
 
 def _size_of(records: Records) -> int:

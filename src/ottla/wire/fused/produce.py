@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ottla.base.errors import DecodeError, EncodeError
@@ -26,6 +27,12 @@ _ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
 _INDEX_AND_SIZE = struct.Struct(">ii")
 _LEADER = struct.Struct(">iiB")
 
+# No transactional id, acks, time-out, one topic, its name's length; then one partition, its index and records' length.
+_SINGLE_PLAIN = struct.Struct(">hhiih")
+_SINGLE_PLAIN_PARTITION = struct.Struct(">iii")
+_SINGLE_FLEXIBLE = struct.Struct(">BhiBB")
+_SINGLE_FLEXIBLE_PARTITION = struct.Struct(">BiB")
+
 PartitionRecords = tuple[int, memoryview | None]
 
 
@@ -36,6 +43,10 @@ class ProducePlan(NamedTuple):
     acks: int
     timeout_ms: int
     topics: list[tuple[str, list[PartitionRecords]]]
+
+
+_plan_of = partial(tuple.__new__, ProducePlan)
+"""From a tuple that already has the right fields, without NamedTuple's slower constructor."""
 
 
 class ProduceResult(NamedTuple):
@@ -57,16 +68,58 @@ class ProduceResult(NamedTuple):
 
 def decode_produce(view: memoryview, version: int, position: int = 0) -> ProducePlan:
     """The request whose body starts at `position`; raises DecodeError for anything that is not one."""
+    if version not in SERVED_VERSIONS:
+        return _decode_declared(view, version, position)
     try:
         if version >= FIRST_FLEXIBLE:
+            plan = _decode_single_flexible(view, position)
+            if plan is not None:
+                return plan
             plan, end = _decode_flexible(view, position)
         else:
+            plan = _decode_single_plain(view, position)
+            if plan is not None:
+                return plan
             plan, end = _decode_plain(view, position)
-        if end <= len(view) and version in SERVED_VERSIONS:
+        if end <= len(view):
             return plan
     except (struct.error, IndexError, ValueError, DecodeError):
         pass
     return _decode_declared(view, version, position)
+
+
+def _decode_single_plain(view: memoryview, position: int) -> ProducePlan | None:
+    """One topic, one partition, no transaction, whole: None if the request is anything else."""
+    no_transaction, acks, timeout_ms, topic_count, name_bytes = _SINGLE_PLAIN.unpack_from(view, position)
+    if no_transaction != -1 or topic_count != 1 or name_bytes < 0:
+        return None
+    start = position + _SINGLE_PLAIN.size
+    end = start + name_bytes
+    partition_count, index, size = _SINGLE_PLAIN_PARTITION.unpack_from(view, end)
+    records_start = end + _SINGLE_PLAIN_PARTITION.size
+    records_end = records_start + size
+    if partition_count != 1 or size < 0 or records_end > len(view):
+        return None
+    topics = [(str(view[start:end], "utf-8"), [(index, view[records_start:records_end])])]
+    return _plan_of((None, acks, timeout_ms, topics))
+
+
+def _decode_single_flexible(view: memoryview, position: int) -> ProducePlan | None:
+    """The same for flexible versions; a request with any tag is something else."""
+    no_transaction, acks, timeout_ms, topic_count, name_bytes = _SINGLE_FLEXIBLE.unpack_from(view, position)
+    if no_transaction or topic_count != 2 or not 0 < name_bytes < 128:
+        return None
+    start = position + _SINGLE_FLEXIBLE.size
+    end = start + name_bytes - 1
+    partition_count, index, size = _SINGLE_FLEXIBLE_PARTITION.unpack_from(view, end)
+    records_start = end + _SINGLE_FLEXIBLE_PARTITION.size
+    if size > 127:
+        size, records_start = read_unsigned_varint(view, records_start - 1)
+    records_end = records_start + size - 1
+    if partition_count != 2 or size < 1 or view[records_end] | view[records_end + 1] | view[records_end + 2]:
+        return None
+    topics = [(str(view[start:end], "utf-8"), [(index, view[records_start:records_end])])]
+    return _plan_of((None, acks, timeout_ms, topics))
 
 
 def _decode_plain(view: memoryview, position: int) -> tuple[ProducePlan, int]:
@@ -183,13 +236,13 @@ def encode_produce_response(
     """The whole response frame, size included."""
     if version not in SERVED_VERSIONS:
         raise EncodeError(f"produce responses are made for versions 3-12, not {version}")
-    if len(topics) == 1 and not node_endpoints:
-        name, results = topics[0]
-        if len(results) == 1:
-            frame = _encode_single(version, correlation_id, name.encode(), results[0], throttle_ms)
-            if frame is not None:
-                return frame
     try:
+        if len(topics) == 1 and not node_endpoints:
+            name, results = topics[0]
+            if len(results) == 1:
+                frame = _encode_single(version, correlation_id, name.encode(), results[0], throttle_ms)
+                if frame is not None:
+                    return frame
         return _encode_many(version, correlation_id, topics, throttle_ms, node_endpoints)
     except struct.error as e:
         raise EncodeError(f"a produce result does not fit its field: {e}") from e

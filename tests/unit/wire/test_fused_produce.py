@@ -1,0 +1,156 @@
+"""Produce by hand equals the compiled codec, byte for byte, in all served versions."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.base.errors import DecodeError, EncodeError
+from ottla.wire.apis.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.wire.fused.produce import (
+    SERVED_VERSIONS,
+    ProducePlan,
+    ProduceResult,
+    decode_produce,
+    encode_produce_response,
+)
+from ottla.wire.header import encode_response_frame
+
+from .random_messages import random_message
+
+SEEDS = given(seed=st.integers(0, 2**32))
+MODERATELY = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+def plan_of(request: ProduceRequest) -> ProducePlan:
+    return ProducePlan(
+        request.transactional_id,
+        request.acks,
+        request.timeout_ms,
+        [(topic.name, [(p.index, p.records) for p in topic.partition_data]) for topic in request.topic_data],  # type: ignore[misc]
+    )
+
+
+@pytest.mark.parametrize("version", SERVED_VERSIONS)
+@MODERATELY
+@SEEDS
+def test_requests_are_read_alike(version: int, seed: int) -> None:
+    rng = Random(seed)
+    request = random_message(rng, ProduceRequest, version)
+    data = request.encode(version)
+    assert decode_produce(memoryview(b"pad" + data + b"stray"), version, 3) == plan_of(request)
+    for cut in rng.sample(range(len(data)), min(len(data), 30)):
+        with pytest.raises(DecodeError):
+            decode_produce(memoryview(data[:cut]), version)
+
+
+@pytest.mark.parametrize("version", SERVED_VERSIONS)
+@MODERATELY
+@SEEDS
+def test_damaged_requests_are_judged_alike(version: int, seed: int) -> None:
+    rng = Random(seed)
+    data = bytearray(random_message(rng, ProduceRequest, version).encode(version))
+    for _ in range(rng.randrange(1, 4)):
+        data[rng.randrange(len(data))] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+    try:
+        expected = plan_of(ProduceRequest.decode(data, version)[0])
+    except DecodeError as e:
+        with pytest.raises(DecodeError) as caught:
+            decode_produce(memoryview(data), version)
+        assert str(caught.value) == str(e)
+    else:
+        assert decode_produce(memoryview(data), version) == expected
+
+
+def test_unknown_tags_are_skipped_and_records_stay_writable_slices_of_the_frame() -> None:
+    data = bytearray.fromhex("00 0001 00000064 02 02 74 02 00000003 03 6162 01 05 01 ff 01 00 00 01 09 02 0000")
+    plan = decode_produce(memoryview(data), 9)
+    assert plan == (None, 1, 100, [("t", [(3, b"ab")])])
+    records = plan.topics[0][1][0][1]
+    assert records is not None
+    records[0:1] = b"z"
+    assert b"zb" in data
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_older_versions_go_through_the_declared_codec(version: int) -> None:
+    request = random_message(Random(5), ProduceRequest, version)
+    assert decode_produce(memoryview(request.encode(version)), version) == plan_of(request)
+
+
+def test_versions_that_do_not_exist_are_errors() -> None:
+    with pytest.raises(DecodeError, match="0-12, not 13"):
+        decode_produce(memoryview(ProduceRequest().encode(12)), 13)
+    with pytest.raises(EncodeError, match="not 13"):
+        encode_produce_response(13, 1, [])
+
+
+def random_result(rng: Random) -> ProduceResult:
+    plain = rng.random() < 0.5
+    return ProduceResult(
+        rng.randrange(100),
+        0 if plain else rng.randrange(-1, 90),
+        rng.randrange(-1, 1 << 62),
+        rng.choice((-1, 1_700_000_000_000)),
+        rng.randrange(-1, 1 << 40),
+        () if plain else [(i, rng.choice((None, "", "bad record"))) for i in range(rng.randrange(3))],
+        None if plain else rng.choice((None, "", "why it failed", "w" * 200)),
+        None if plain else rng.choice((None, (-1, -1), (1, -1), (3, 77))),
+    )
+
+
+def declared_partition(result: ProduceResult, version: int) -> PartitionProduceResponse:
+    leader = result.current_leader if result.current_leader is not None and version >= 10 else (-1, -1)
+    return PartitionProduceResponse(
+        index=result.index,
+        error_code=result.error_code,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.log_start_offset,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in result.record_errors
+        ],
+        error_message=result.error_message,
+        current_leader=LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1]),
+    )
+
+
+@pytest.mark.parametrize("version", SERVED_VERSIONS)
+@MODERATELY
+@SEEDS
+def test_responses_are_written_alike(version: int, seed: int) -> None:
+    rng = Random(seed)
+    topics = [
+        (rng.choice(("t", "größe", "n" * 126, "n" * 127, "n" * 249, "n" * 400)), [random_result(rng) for _ in range(n)])
+        for n in rng.choice(([], [1], [1], [1], [0], [2], [1, 3]))
+    ]
+    endpoints = [NodeEndpoint(node_id=i, host="h", port=9092 + i, rack=None) for i in range(rng.choice((0, 0, 2)))]
+    throttle_ms = rng.choice((0, 500))
+    declared = ProduceResponse(
+        responses=[
+            TopicProduceResponse(name=name, partition_responses=[declared_partition(r, version) for r in results])
+            for name, results in topics
+        ],
+        throttle_time_ms=throttle_ms,
+        node_endpoints=endpoints if version >= 10 else [],
+    )
+    frame = encode_produce_response(version, 42, topics, throttle_ms, endpoints)
+    assert frame == encode_response_frame(declared, version, 42)
+
+
+def test_results_that_do_not_fit_are_encode_errors() -> None:
+    for results in ([ProduceResult(1 << 40)], [ProduceResult(1 << 40), ProduceResult(2)]):
+        with pytest.raises(EncodeError):
+            encode_produce_response(9, 1, [("t", results)])
