@@ -139,6 +139,10 @@ def _join(path: str, name: str) -> str:
 # --- encoding -------------------------------------------------------------------------------------------------------
 
 
+class _NamedEncodeError(EncodeError):
+    """An EncodeError whose text names the field already."""
+
+
 def encode(message: Any, version: int, flexible: bool) -> bytes:
     return _Encoder(version, flexible).struct(message, "")
 
@@ -162,7 +166,8 @@ class _Encoder:
             inner = _join(path, field.name)
             if self.version not in field.versions:
                 if not field.ignorable and not _is_default(field, item):
-                    raise EncodeError(f"{inner} exists in versions {show_versions(field.versions)}, not {self.version}")
+                    known = show_versions(field.versions)
+                    raise _NamedEncodeError(f"{inner} exists in versions {known}, not {self.version}")
             elif self.version not in field.tagged:
                 out.append(self.field(field, item, inner))
             elif not _is_default(field, item):
@@ -176,18 +181,18 @@ class _Encoder:
     def field(self, field: Field, value: Any, path: str, *, in_tag: bool = False) -> bytes:
         nullable = self.version in field.nullable
         if value is None and not nullable:
-            raise EncodeError(f"{path} may not be null in version {self.version}")
+            raise _NamedEncodeError(f"{path} may not be null in version {self.version}")
         try:
             if field.kind != "struct":
                 return self._value(field, value, path)
             marker = self._struct_marker(value, in_tag) if nullable else b""
             return marker if value is None else marker + self.struct(value, path)
+        except _NamedEncodeError:
+            raise
         except EncodeError as e:
-            if str(e).startswith(path):
-                raise
-            raise EncodeError(f"{path}: {e}") from e
+            raise _NamedEncodeError(f"{path}: {e}") from e
         except (TypeError, AttributeError) as e:
-            raise EncodeError(f"{path}: {type(value).__name__} is not what this field holds ({e})") from e
+            raise _NamedEncodeError(f"{path}: {type(value).__name__} is not what this field holds ({e})") from e
 
     def _struct_marker(self, value: Any, in_tag: bool) -> bytes:
         if in_tag:
