@@ -24,7 +24,6 @@ from ottla.broker.local_link import LocalLink
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.parked import Parked
 from ottla.broker.producer_ids import ProducerIds
-from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replicas import Replicas
 from ottla.broker.topic_admin import NewTopic, TopicAdmin
 from ottla.log.log_dir import LogDirs
@@ -52,7 +51,6 @@ class Broker:
     image: ClusterImage
     dynamic_configs: DynamicConfigs
     replicas: Replicas
-    replica_moves: ReplicaMoves
     controller: Controller
     topic_admin: TopicAdmin
     producer_ids: ProducerIds
@@ -72,7 +70,6 @@ class Broker:
         self.endpoints: list[Endpoint] = []
         """Where clients reach this broker, once it has started."""
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._closers: list[Coroutine[Any, Any, None]] = []
         self._housekeeping: Housekeeping | None = None
         self._log_dirs: LogDirs | None = None
 
@@ -106,13 +103,7 @@ class Broker:
         self.broker_id = await self._choose_broker_id(self._log_dirs)
         self.dynamic_configs = DynamicConfigs(self.store, self.broker_id, config)
         await self.dynamic_configs.start()
-        await asyncio.to_thread(
-            self._log_dirs.load,
-            broker_id=self.broker_id,
-            cluster_id=self.cluster_id,
-            clock=self.clock,
-            config_for=self.dynamic_configs.log_config,
-        )
+        await self._load_logs(self._log_dirs)
         self._build(self._log_dirs)
         self._bind()
         await self._register()
@@ -154,13 +145,22 @@ class Broker:
         assert node is not None
         return self._static_config.integer("reserved.broker.max.id") + node.version
 
+    async def _load_logs(self, log_dirs: LogDirs) -> None:
+        await asyncio.to_thread(
+            log_dirs.load,
+            broker_id=self.broker_id,
+            cluster_id=self.cluster_id,
+            clock=self.clock,
+            config_for=self.dynamic_configs.log_config,
+            recovery_threads_per_dir=self.config.integer("num.recovery.threads.per.data.dir"),
+        )
+
     def _build(self, log_dirs: LogDirs) -> None:
         self.image = ClusterImage(self.cluster_id)
         self.parked = Parked(asyncio.get_running_loop())
         self.replicas = Replicas(
             self.broker_id, log_dirs, self.parked, self.clock, read_config=self.dynamic_configs.read_topic
         )
-        self.replica_moves = ReplicaMoves(self)
         self.metadata_cache = MetadataCache()
         self.fetch_sessions = FetchSessions(self.config.integer("max.incremental.fetch.session.cache.slots"))
         self.producer_ids = ProducerIds(self.store, self.broker_id)

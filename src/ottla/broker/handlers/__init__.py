@@ -8,7 +8,6 @@ from ottla.broker.handler import Handler
 
 _MODULES = (
     "alter_configs",
-    "alter_replica_log_dirs",
     "api_versions",
     "create_partitions",
     "create_topics",

@@ -23,6 +23,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 
+FIRST_VERSION_WITH_EPOCHS = 4
 _CONSUMER = -1
 _READ_COMMITTED = 1
 
@@ -39,6 +40,8 @@ def respond(context: RequestContext, request: ListOffsetsRequest) -> ListOffsets
                     raise InvalidRequestError("the request names the partition twice")
                 context.require(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                 _find(context, request, topic.name, wanted, found)
+                if context.version < FIRST_VERSION_WITH_EPOCHS:
+                    found.leader_epoch = -1
             except KafkaError as e:
                 found.error_code = e.code
             partitions.append(found)
