@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, NoReturn
 
@@ -48,9 +49,16 @@ def run_command(name: str, function: Callable[..., None], arguments: list[str]) 
 
 
 def run_client(work: Coroutine[Any, Any, None]) -> None:
-    """Runs a command's work. What can go wrong outside this program ends in one sentence and exit code 1."""
-    try:
+    """Runs a command's asynchronous work."""
+    with errors_told():
         asyncio.run(work)
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """What can go wrong outside this program ends in one sentence and exit code 1."""
+    try:
+        yield
         sys.stdout.flush()
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
@@ -58,6 +66,8 @@ def run_client(work: Coroutine[Any, Any, None]) -> None:
         # The reader of our output has gone. Nothing may be flushed to it at exit, which would fail once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(BROKEN_PIPE) from None
+    except OSError as e:
+        fail(f"{e.filename or 'input or output'}: {(e.strerror or str(e)).lower()}")
     except (OttlaError, ValueError) as e:
         fail(sentence(e))
 

@@ -1,0 +1,212 @@
+"""`ottla dump-log`: shows what log, index and snapshot files hold, in the form of Kafka's DumpLogSegments.
+
+Reads the files as they are and writes none, so it can be used on the directory of a running broker.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from ottla.base.errors import CorruptBatchError, KafkaError
+from ottla.cli.dump_text import batch_line, record_line, snapshot_lines
+from ottla.cli.terminal import UsageError, errors_told, run_command
+from ottla.log.offset_index import OffsetIndex, OffsetPosition
+from ottla.log.producer_state import decode_snapshot
+from ottla.log.time_index import TimeEntry, TimeIndex
+from ottla.log.txn_index import TxnIndex
+from ottla.records.batch import BatchHeader, crc_is_valid, iter_headers
+from ottla.records.reader import read_records
+
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+
+
+class Settings(NamedTuple):
+    print_data: bool
+    deep: bool
+    sanity_check: bool
+    verify_only: bool
+    max_bytes: int | None
+    skip_record_metadata: bool
+
+
+def main(arguments: list[str]) -> int:
+    return run_command("dump-log", dump_log, arguments)
+
+
+def dump_log(
+    files: Annotated[str, typer.Option(help="the files to show, separated by commas")],
+    print_data_log: Annotated[bool, typer.Option("--print-data-log", help="show keys and values too")] = False,
+    deep_iteration: Annotated[
+        bool, typer.Option("--deep-iteration", help="show each record, not just batches")
+    ] = False,
+    index_sanity_check: Annotated[
+        bool, typer.Option("--index-sanity-check", help="only check that an index is in order and inside its log")
+    ] = False,
+    verify_index_only: Annotated[
+        bool, typer.Option("--verify-index-only", help="compare an index with its log without showing it")
+    ] = False,
+    max_bytes: Annotated[int | None, typer.Option(min=1, help="stop after so many bytes of a .log file")] = None,
+    skip_record_metadata: Annotated[bool, typer.Option("--skip-record-metadata", help="show only the data")] = False,
+) -> None:
+    """Show what log, index and snapshot files hold."""
+    settings = Settings(
+        print_data_log,
+        deep_iteration or print_data_log,
+        index_sanity_check,
+        verify_index_only,
+        max_bytes,
+        skip_record_metadata,
+    )
+    with errors_told():
+        for name in filter(None, (part.strip() for part in files.split(","))):
+            path = Path(name)
+            print(f"Dumping {path}")
+            for line in dump_lines(path, settings):
+                print(line)
+
+
+def dump_lines(path: Path, settings: Settings) -> Iterator[str]:
+    match path.suffix:
+        case ".log":
+            yield from _log_lines(path, settings)
+        case ".index":
+            yield from _index_lines(path, settings)
+        case ".timeindex":
+            yield from _time_index_lines(path, settings)
+        case ".txnindex":
+            for entry in TxnIndex(path, _base_offset(path)).entries():
+                yield (
+                    f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset} "
+                    f"lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
+                )
+        case ".snapshot":
+            yield from snapshot_lines(decode_snapshot(path.read_bytes()))
+        case _:
+            raise UsageError(f"{path} is none of the files that can be shown ({', '.join(SUFFIXES)})")
+
+
+def _log_lines(path: Path, settings: Settings) -> Iterator[str]:
+    yield f"Log starting offset: {_base_offset(path)}"
+    data = _contents(path)
+    end = 0
+    last_offset = -1
+    gaps: list[tuple[int, int]] = []
+    for position, header in _whole_batches(data):
+        end = position + header.size
+        batch = data[position:end]
+        valid = crc_is_valid(batch, header)
+        yield batch_line(header, position, valid=valid)
+        if settings.deep and valid:
+            for record in read_records(batch, header):
+                if last_offset >= 0 and record.offset != last_offset + 1:
+                    gaps.append((last_offset, record.offset))
+                last_offset = record.offset
+                yield record_line(
+                    record, header, with_data=settings.print_data, with_metadata=not settings.skip_record_metadata
+                )
+        if settings.max_bytes is not None and end >= settings.max_bytes:
+            break
+    else:
+        if end < len(data):
+            yield f"Found {len(data) - end} invalid bytes at the end of {path.name}"
+    if gaps:
+        _complain(f"Non-consecutive offsets in {path}", [f"{before} is followed by {after}" for before, after in gaps])
+
+
+def _index_lines(path: Path, settings: Settings) -> Iterator[str]:
+    index = OffsetIndex(path, _base_offset(path), path.stat().st_size)
+    index.open_sealed()
+    log = _contents(path.with_suffix(".log"))
+    entries = _used_offset_entries(index)
+    if settings.sanity_check:
+        _check_order([(entry.offset, entry.position) for entry in entries], path)
+        if entries and entries[-1].position >= len(log):
+            raise KafkaError(f"{path} points outside its log")
+        yield f"{path} passed sanity check."
+        return
+    headers = dict(_whole_batches(log))
+    mismatches = []
+    for entry in entries:
+        header = headers.get(entry.position)
+        if header is None or header.last_offset != entry.offset:
+            found = header.last_offset if header is not None else -1
+            mismatches.append(f"Index offset: {entry.offset}, log offset: {found}")
+        if not settings.verify_only:
+            yield f"offset: {entry.offset} position: {entry.position}"
+    if mismatches:
+        _complain(f"Mismatches in :{path.absolute()}", mismatches)
+
+
+def _time_index_lines(path: Path, settings: Settings) -> Iterator[str]:
+    index = TimeIndex(path, _base_offset(path), path.stat().st_size)
+    index.open_sealed()
+    entries = _used_time_entries(index)
+    if settings.sanity_check:
+        _check_order([(entry.timestamp, entry.offset) for entry in entries], path)
+        yield f"{path} passed sanity check."
+        return
+    batches = [header for _, header in _whole_batches(_contents(path.with_suffix(".log")))]
+    mismatches = []
+    for entry in entries:
+        holder = next((header for header in batches if header.last_offset >= entry.offset), None)
+        if holder is None or holder.max_timestamp != entry.timestamp:
+            found = holder.max_timestamp if holder is not None else -1
+            mismatches.append(f"Index timestamp: {entry.timestamp}, log timestamp: {found}")
+        if not settings.verify_only:
+            yield f"timestamp: {entry.timestamp} offset: {entry.offset}"
+    if mismatches:
+        _complain(f"Found timestamp mismatch in :{path.absolute()}", mismatches)
+
+
+def _used_offset_entries(index: OffsetIndex) -> list[OffsetPosition]:
+    """The entries before the tail of zeros that an active segment's file has."""
+    entries = [index.entry(number) for number in range(index.entry_count)]
+    unused = OffsetPosition(index.base_offset, 0)
+    while entries and entries[-1] == unused:
+        entries.pop()
+    return entries
+
+
+def _used_time_entries(index: TimeIndex) -> list[TimeEntry]:
+    entries = [index.entry(number) for number in range(index.entry_count)]
+    unused = TimeEntry(0, index.base_offset)
+    while entries and entries[-1] == unused:
+        entries.pop()
+    return entries
+
+
+def _check_order(entries: list[tuple[int, int]], path: Path) -> None:
+    for before, after in pairwise(entries):
+        if after[0] <= before[0] or after[1] <= before[1]:
+            raise KafkaError(f"{path} is out of order at {after[0]}")
+
+
+def _whole_batches(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
+    """Stops at the first bytes that are no batch: a torn tail, or zeros in a file that was reserved ahead."""
+    try:
+        yield from iter_headers(data)
+    except CorruptBatchError:
+        return
+
+
+def _contents(path: Path) -> memoryview:
+    with path.open("rb") as file:
+        # An empty file cannot be mapped.
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b"")
+
+
+def _base_offset(path: Path) -> int:
+    if not path.stem.isdecimal():
+        raise UsageError(f"the name of {path} is not the offset a segment begins with")
+    return int(path.stem)
+
+
+def _complain(title: str, lines: list[str]) -> None:
+    print(title, *(f"  {line}" for line in lines), sep="\n", file=sys.stderr)
