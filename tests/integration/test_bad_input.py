@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.base.errors import ErrorCode
-from ottla.records.builder import build_batch
+from ottla.records.builder import NewRecord, build_batch
 from ottla.records.compression import Codec
 from ottla.records.control import end_transaction_marker
-from ottla.records.reader import Record
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -38,7 +37,7 @@ def bystander(broker: BrokerProcess) -> Iterator[RawClient]:
 
 
 def batch(*values: bytes, **fields: object) -> bytearray:
-    records = [Record(i, 1_700_000_000_000 + i, None, value, []) for i, value in enumerate(values or (b"v",))]
+    records = [NewRecord(None, value, (), 1_700_000_000_000 + i) for i, value in enumerate(values or (b"v",))]
     return bytearray(build_batch(records, **fields))  # type: ignore[arg-type]
 
 
@@ -80,7 +79,7 @@ def make_topic(client: RawClient, name: str, **configs: str) -> None:
         struct.pack(">ihhihi", 14, ApiKey.METADATA, 1, 1, -1, 2**31 - 1),
         struct.pack(">ihhihi", 14, ApiKey.METADATA, 1, 1, -1, -5),
         struct.pack(">ihhih", 10, ApiKey.METADATA, 1, 1, -1),
-        struct.pack(">ihhihB", 11, ApiKey.FETCH, 12, 1, -1, 255) ,
+        struct.pack(">ihhihB", 11, ApiKey.FETCH, 12, 1, -1, 255),
     ],
 )
 def test_what_is_no_request_closes_the_connection(client: RawClient, bystander: RawClient, frame: bytes) -> None:
@@ -89,7 +88,7 @@ def test_what_is_no_request_closes_the_connection(client: RawClient, bystander: 
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client: RawClient) -> None:
-    client.send_bytes(struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 77, 5, -1))
+    client.send_bytes(struct.pack(">ihhihB", 11, ApiKey.API_VERSIONS, 77, 5, -1, 0))
     frame = client.receive_frame()
     assert struct.unpack_from(">ihi", frame) == (5, ErrorCode.UNSUPPORTED_VERSION, 1)
     assert struct.unpack_from(">hhh", frame, 10) == (ApiKey.API_VERSIONS, 0, 4)
@@ -114,7 +113,7 @@ def with_field(data: bytearray, form: str, position: int, value: int) -> bytearr
 @pytest.mark.parametrize(
     ("records", "code"),
     [
-        (flipped(batch(), 70), ErrorCode.CORRUPT_MESSAGE),
+        (flipped(batch(b"value"), 66), ErrorCode.CORRUPT_MESSAGE),
         (batch()[:-1], ErrorCode.CORRUPT_MESSAGE),
         (batch()[:30], ErrorCode.CORRUPT_MESSAGE),
         (with_field(batch(), ">i", 8, 2**31 - 1), ErrorCode.CORRUPT_MESSAGE),
@@ -122,7 +121,11 @@ def with_field(data: bytearray, form: str, position: int, value: int) -> bytearr
         (with_field(batch(), ">b", 16, 1), ErrorCode.INVALID_RECORD),
         (with_field(batch(), ">q", 0, 5), ErrorCode.INVALID_RECORD),
         (batch() + batch(), ErrorCode.INVALID_RECORD),
-        (bytearray(end_transaction_marker(1, 0, True, 0, 0)), ErrorCode.INVALID_RECORD),
+        (batch(control=True), ErrorCode.INVALID_RECORD),
+        (
+            bytearray(end_transaction_marker(1, 0, True, 0, 0)),
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ),
         (None, ErrorCode.INVALID_RECORD),
         (b"", ErrorCode.INVALID_RECORD),
     ],
