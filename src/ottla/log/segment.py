@@ -296,9 +296,9 @@ class Segment:
 
     def _points_at_batch(self, offset: int, position: int) -> bool:
         """Whether an index entry can be believed: the batch there must not begin after the entry's offset."""
-        raw = os.pread(self.log.fd, _walk_header.size, position)
-        if len(raw) < _walk_header.size:
+        if not 0 <= position <= self.size - HEADER_SIZE:
             return False
+        raw = os.pread(self.log.fd, _walk_header.size, position)
         base_offset, length, magic, _ = _unpack_walk(raw, 0)
         in_range: bool = self.base_offset <= base_offset <= offset
         return in_range and magic == MAGIC_V2 and length >= _MIN_BATCH_LENGTH
