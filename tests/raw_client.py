@@ -13,7 +13,7 @@ from ottla.wire.message import Request, Response
 R = TypeVar("R", bound=Response)
 
 
-class ConnectionClosed(Exception):
+class ConnectionClosedError(Exception):
     """The broker closed the connection instead of replying."""
 
 
@@ -68,6 +68,6 @@ class RawClient:
             except ConnectionResetError:
                 part = b""
             if not part:
-                raise ConnectionClosed(f"after {len(data)} of {count} bytes")
+                raise ConnectionClosedError(f"after {len(data)} of {count} bytes")
             data += part
         return bytes(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ from ottla.wire.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from tests.broker_process import BrokerProcess
-from tests.raw_client import ConnectionClosed, RawClient
+from tests.raw_client import ConnectionClosedError, RawClient
 
 
 @pytest.fixture
@@ -179,7 +180,7 @@ def test_a_bomb_on_a_topic_that_must_be_opened_is_refused(
     bomb = batch(bytes(300_000_000), codec=Codec.ZSTD)
     assert len(bomb) < 1_000_000
     assert produce(client, new_topic, bomb) in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
-    status = open(f"/proc/{broker.pid}/status").read()
+    status = Path(f"/proc/{broker.pid}/status").read_text()
     high_water_kb = int(status.split("VmHWM:")[1].split()[0])
     assert high_water_kb < 300_000
 
@@ -191,7 +192,7 @@ def test_impossible_acks(client: RawClient, new_topic: str, acks: int) -> None:
 
 
 def test_an_error_with_acks_0_closes_the_connection(client: RawClient, bystander: RawClient) -> None:
-    with pytest.raises(ConnectionClosed):
+    with pytest.raises(ConnectionClosedError):
         produce(client, "no-such-topic", batch(), acks=0)
 
 

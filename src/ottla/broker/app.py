@@ -23,14 +23,13 @@ def run_broker(config: BrokerConfig) -> int:
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
     )
     try:
-        uvloop.run(_run(config))
+        return uvloop.run(_run(config))
     except StartError as e:
         print(f"ottla: cannot start: {e}", file=sys.stderr)
         return 1
-    return 0
 
 
-async def _run(config: BrokerConfig) -> None:
+async def _run(config: BrokerConfig) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -42,11 +41,18 @@ async def _run(config: BrokerConfig) -> None:
     try:
         _announce(broker)
         _calm_the_collector()
-        await stop.wait()
+        ends = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(broker.failed.wait())]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
         log.info("stopping")
     finally:
         await broker.stop()
+    if broker.failed.is_set():
+        log.error("stopped, because no log directory can be used any more")
+        return 1
     log.info("stopped; all logs are closed")
+    return 0
 
 
 def _announce(broker: Broker) -> None:

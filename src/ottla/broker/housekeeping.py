@@ -58,7 +58,10 @@ class Housekeeping:
     async def _flush_due(self) -> None:
         due = [partition.log for partition in self._broker.replicas if partition.log.flush_due]
         for partition_log in due:
-            await asyncio.to_thread(partition_log.flush)
+            try:
+                await asyncio.to_thread(partition_log.flush)
+            except LogDirError as e:
+                self._broker.replicas.directory_failed(partition_log.directory.parent, e)
 
     async def _remove_deleted(self) -> None:
         await asyncio.to_thread(self._broker.replicas.log_dirs.remove_deleted, self._broker.clock.wall_ms())

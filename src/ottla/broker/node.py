@@ -69,6 +69,8 @@ class Broker:
         self.authorizer: Authorizer = AllowAll()
         self.endpoints: list[Endpoint] = []
         """Where clients reach this broker, once it has started."""
+        self.failed = asyncio.Event()
+        """Set when the broker cannot go on: every log directory has failed."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._housekeeping: Housekeeping | None = None
         self._log_dirs: LogDirs | None = None
@@ -159,7 +161,11 @@ class Broker:
         self.image = ClusterImage(self.cluster_id)
         self.parked = Parked(asyncio.get_running_loop())
         self.replicas = Replicas(
-            self.broker_id, log_dirs, self.parked, self.clock, read_config=self.dynamic_configs.read_topic
+            self.broker_id,
+            log_dirs,
+            self.parked,
+            read_config=self.dynamic_configs.read_topic,
+            on_all_failed=self.failed.set,
         )
         self.metadata_cache = MetadataCache()
         self.fetch_sessions = FetchSessions(self.config.integer("max.incremental.fetch.session.cache.slots"))

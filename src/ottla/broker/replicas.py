@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
-from ottla.base.clock import Clock
 from ottla.base.errors import ErrorCode, KafkaError, LogDirError
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
 from ottla.broker.parked import Parked, Waitable
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class Partition(Waitable):
     """One replica. `leader` is the machine that runs while this broker leads, else None."""
 
-    __slots__ = ("leader", "leader_epoch", "leader_id", "log", "topic_id", "tp")
+    __slots__ = ("is_offline", "leader", "leader_epoch", "leader_id", "log", "topic_id", "tp")
 
     def __init__(self, tp: TopicPartition, topic_id: Uuid, log: PartitionLog) -> None:
         super().__init__()
@@ -37,6 +37,8 @@ class Partition(Waitable):
         self.leader: PartitionLeader | None = None
         self.leader_id = -1
         self.leader_epoch = -1
+        self.is_offline = False
+        """Its directory has failed: nothing can be read or written until the broker is started again."""
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Fences a client that follows another leader than this one; -1 means it does not say (KIP-320)."""
@@ -46,21 +48,26 @@ class Partition(Waitable):
             )
 
 
+def not_leader(partition: Partition) -> KafkaError:
+    """Why a partition that this broker holds cannot be used here."""
+    return KafkaError(code=ErrorCode.KAFKA_STORAGE_ERROR if partition.is_offline else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
 class Replicas:
     def __init__(
         self,
         broker_id: int,
         log_dirs: LogDirs,
         parked: Parked,
-        clock: Clock,
         *,
         read_config: Callable[[str], Awaitable[LogConfig]],
+        on_all_failed: Callable[[], None],
     ) -> None:
         self.broker_id = broker_id
         self.log_dirs = log_dirs
         self._parked = parked
-        self._clock = clock
         self._read_config = read_config
+        self._on_all_failed = on_all_failed
         self._topics: dict[str, dict[int, Partition]] = {}
         self._controller_epoch = -1
 
@@ -79,7 +86,7 @@ class Replicas:
         if partition is None:
             raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if partition.leader is None:
-            raise KafkaError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise not_leader(partition)
         return partition
 
     def append(
@@ -93,7 +100,7 @@ class Replicas:
     ) -> AppendInfo:
         leader = partition.leader
         if leader is None:
-            raise KafkaError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise not_leader(partition)
         if requires_all_replicas and not leader.has_enough_replicas:
             raise KafkaError(
                 f"{len(leader.isr)} replicas are in sync, min.insync.replicas is {leader.min_insync_replicas}",
@@ -105,7 +112,7 @@ class Replicas:
                 records, leader_epoch=leader.leader_epoch, now_ms=now_ms, origin=origin
             )
         except LogDirError as e:
-            self.log_dirs.fail(partition_log.directory.parent, e)
+            self.directory_failed(partition_log.directory.parent, e)
             raise
         high_watermark = leader.appended(partition_log.log_end_offset)
         if high_watermark != partition_log.high_watermark:
@@ -113,6 +120,17 @@ class Replicas:
         if partition.waiters:
             self._parked.moved(partition)
         return info
+
+    def directory_failed(self, path: Path, error: LogDirError) -> None:
+        """Takes the partitions of a failed directory offline; the others go on."""
+        for tp in self.log_dirs.fail(path, error):
+            partition = self.find(*tp)
+            if partition is not None:
+                partition.is_offline = True
+                partition.leader = None
+                self._parked.moved(partition)
+        if not self.log_dirs.usable_paths:
+            self._on_all_failed()
 
     def moved(self, partition: Partition) -> None:
         """Something of the partition besides its records has changed: let waiters look."""

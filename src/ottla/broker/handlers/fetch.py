@@ -13,7 +13,7 @@ from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import Uuid
 from ottla.broker.authorizer import Operation, ResourceType
 from ottla.broker.handler import Handler, RequestContext
-from ottla.broker.replicas import Partition
+from ottla.broker.replicas import Partition, not_leader
 from ottla.machines.fetch_session import FetchContext, FetchRequestHead, PartitionKey, TopicKey
 from ottla.net.outgoing import Piece
 from ottla.net.service import Deferred, Outcome
@@ -114,7 +114,7 @@ def _readable_partition(
         raise KafkaError(code=ErrorCode.INCONSISTENT_TOPIC_ID)
     partition.check_leader_epoch(wanted.current_leader_epoch)
     if partition.leader is None:
-        raise KafkaError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise not_leader(partition)
     return partition
 
 
