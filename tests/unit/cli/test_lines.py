@@ -1,0 +1,92 @@
+"""Lines to records and back, by the rules of Kafka's console tools."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.base.errors import InvalidConfigError
+from ottla.base.types import TopicPartition
+from ottla.cli.lines import LineError, LineParser, ParsedLine, RecordFormatter
+from ottla.client.reading import FetchedRecord
+from ottla.records.batch import read_header
+from ottla.records.builder import build_batch
+from ottla.records.reader import read_records
+
+KEYED = {"parse.key": "true"}
+HEADED = {"parse.headers": "true", "parse.key": "true"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "line", "expected"),
+    [
+        ({}, b"a\tb", ParsedLine(None, b"a\tb", [])),
+        ({}, b"", ParsedLine(None, b"", [])),
+        (KEYED, b"k\tv\tw", ParsedLine(b"k", b"v\tw", [])),
+        (KEYED | {"key.separator": "::"}, b"k::v", ParsedLine(b"k", b"v", [])),
+        (KEYED | {"key.separator": " "}, b"k v", ParsedLine(b"k", b"v", [])),
+        (HEADED, b"h:1,i:2:3\tk\tv", ParsedLine(b"k", b"v", [("h", b"1"), ("i", b"2:3")])),
+        (HEADED, b"\tk\tv", ParsedLine(b"k", b"v", [])),
+        (HEADED | {"null.marker": "NIL"}, b"NIL\tNIL\tNIL", ParsedLine(None, None, [])),
+        (HEADED | {"null.marker": "NIL"}, b"h:NIL\tk\tv", ParsedLine(b"k", b"v", [("h", None)])),
+        (KEYED | {"ignore.error": "true"}, b"no key", ParsedLine(None, b"no key", [])),
+    ],
+)
+def test_parsing(settings: dict[str, str], line: bytes, expected: ParsedLine) -> None:
+    assert LineParser(settings).parse(line, 1) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "line", "words"),
+    [
+        (KEYED, b"no key", r"line 3 has no key separator \('\\t'\)"),
+        (HEADED, b"no headers", "line 3 has no headers delimiter"),
+        (HEADED, b"h\tk\tv", "line 3 has no header separator in 'h'"),
+    ],
+)
+def test_a_line_that_does_not_fit_is_named(settings: dict[str, str], line: bytes, words: str) -> None:
+    with pytest.raises(LineError, match=words):
+        LineParser(settings).parse(line, 3)
+
+
+def test_unknown_properties_are_refused() -> None:
+    with pytest.raises(InvalidConfigError, match=r"did you mean parse\.key\?"):
+        LineParser({"parse.keys": "true"})
+    with pytest.raises(InvalidConfigError, match="must be true or false"):
+        RecordFormatter({"print.key": "perhaps"})
+    with pytest.raises(LineError, match=r"key\.separator must not be empty"):
+        LineParser({"key.separator": ""})
+
+
+def fetched(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], **batch: int
+) -> FetchedRecord:
+    data = build_batch([(key, value, headers, 1234)], base_offset=7, **batch)  # type: ignore[arg-type]
+    return FetchedRecord(TopicPartition("t", 2), read_header(data), read_records(data)[0])
+
+
+ALL = {f"print.{part}": "true" for part in ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "record", "expected"),
+    [
+        ({}, fetched(b"k", b"v", []), b"v\n"),
+        ({}, fetched(None, None, []), b"null\n"),
+        ({"print.key": "true", "key.separator": "="}, fetched(b"k", b"v", []), b"k=v\n"),
+        ({"print.key": "true", "print.value": "false"}, fetched(b"k", b"v", []), b"k\n"),
+        ({"null.literal": "-", "print.key": "true"}, fetched(None, b"v", []), b"-\tv\n"),
+        ({"line.separator": "|"}, fetched(None, b"v", []), b"v|"),
+        (
+            ALL,
+            fetched(b"k", b"v", [("h", b"1"), ("i", None)], partition_leader_epoch=4),
+            b"CreateTime:1234\tPartition:2\tOffset:7\tEpoch:4\th:1,i:null\tk\tv\n",
+        ),
+        (
+            ALL,
+            fetched(b"k", b"v", [], log_append_time_ms=99),
+            b"LogAppendTime:99\tPartition:2\tOffset:7\tEpoch:NOT_PRESENT\tNO_HEADERS\tk\tv\n",
+        ),
+    ],
+)
+def test_formatting(settings: dict[str, str], record: FetchedRecord, expected: bytes) -> None:
+    assert RecordFormatter(settings).format(record) == expected
