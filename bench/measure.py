@@ -18,6 +18,7 @@ from bench.cases import AbsoluteCase, FetchCase, ProduceCase, Target
 from bench.frames import create_topic, produce_reply_bytes
 from bench.peers import Peer
 from bench.programs import Programs
+from bench.warm_pages import warm
 
 TOPIC_BYTES = 12
 """All topic names have this length, so that the replies of the limits can be as long as a broker's."""
@@ -83,12 +84,12 @@ class Bench:
             sink = stack.enter_context(peers.sink(self.programs, place, produce_reply_bytes("x" * TOPIC_BYTES)))
             for produce_case in cases.PRODUCE_CASES:
                 if wanted(produce_case.name):
-                    yield from self._produce(produce_case, sink, broker, mock)
+                    yield from self._produce(produce_case, sink, broker, mock, place)
             for fetch_case in cases.FETCH_CASES:
                 if wanted(fetch_case.name):
                     yield from self._fetch(fetch_case, broker, mock, place)
             if wanted("end-to-end"):
-                yield from self._end_to_end(broker, mock)
+                yield from self._end_to_end(broker, mock, place)
             if wanted(cases.LONG_POLL.name):
                 yield self._long_poll(broker)
             if wanted(cases.PEAK_RSS.name):
@@ -98,7 +99,7 @@ class Bench:
 
     # Produce
 
-    def _produce(self, case: ProduceCase, sink: Peer, broker: Peer, mock: Peer) -> Iterator[Row]:
+    def _produce(self, case: ProduceCase, sink: Peer, broker: Peer, mock: Peer, place: Path) -> Iterator[Row]:
         self.say(case.title)
         topic = _topic(case.name)
         for peer in (broker, mock):
@@ -107,6 +108,7 @@ class Bench:
 
         def run(peer: Peer, count: int) -> dict[str, float]:
             shape = (case.partitions, case.connections, case.depth, case.records, case.record_bytes)
+            warm(place, count * (case.records * (case.record_bytes + 10) + 100))
             return self.load("produce", peer.port, topic, *shape, count)
 
         sides = (sink, broker, mock)
@@ -157,7 +159,7 @@ class Bench:
 
     # A whole client
 
-    def _end_to_end(self, broker: Peer, mock: Peer) -> Iterator[Row]:
+    def _end_to_end(self, broker: Peer, mock: Peer, place: Path) -> Iterator[Row]:
         self.say("librdkafka end to end")
         rates: dict[str, dict[str, list[float]]] = {"produce": {}, "consume": {}}
         for round_number in range(self.rounds):
@@ -165,6 +167,7 @@ class Bench:
             for peer in (broker, mock):
                 create_topic(peer.port, topic)
                 for direction in ("produce", "consume"):
+                    warm(place, cases.END_TO_END_MESSAGES * 110)
                     shape = (peer.port, topic, cases.MOCK_PARTITIONS, cases.END_TO_END_MESSAGES)
                     command = [sys.executable, "-m", "bench.end_to_end", direction, *map(str, shape)]
                     rates[direction].setdefault(peer.name, []).append(self._run(command)["messages_per_s"])

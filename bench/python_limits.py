@@ -44,17 +44,11 @@ class Peer:
         return ended
 
 
-def fresh_file(directory: Path) -> int:
-    path = directory / "sink.bin"
-    path.unlink(missing_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-
-
 def sink(directory: Path, reply_bytes: int) -> None:
     listener = listen()
     reply = struct.pack(">i", reply_bytes - 4) + bytes(reply_bytes - 4)
     buffer = memoryview(bytearray(RECEIVE_BYTES))
-    file = fresh_file(directory)
+    file = os.open(directory / "sink.bin", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     peers: dict[int, Peer] = {}
     poll = select.epoll()
     poll.register(listener.fileno(), select.EPOLLIN)
@@ -79,9 +73,6 @@ def sink(directory: Path, reply_bytes: int) -> None:
                 continue
             poll.unregister(fd)
             peers.pop(fd).socket.close()
-            if not peers:
-                os.close(file)
-                file = fresh_file(directory)
 
 
 def source(path: Path, reply_bytes: int) -> None:

@@ -3,8 +3,8 @@
  * limits sink DIRECTORY REPLY_BYTES     receives frames, writes every byte to a file, answers each with a reply of that size
  * limits source FILE REPLY_BYTES        answers every frame with that many bytes of the file, by sendfile
  *
- * Prints the port it listens on. The sink takes a new file whenever it has no connection left, so that each run, as for
- * a broker, writes to pages that nobody has touched yet.
+ * Prints the port it listens on. The sink's file only grows, as a broker's log does: a file that is cut and written
+ * again would get memory pages that are warm already, which a log never has.
  */
 #include "net.h"
 #include <sys/sendfile.h>
@@ -58,17 +58,16 @@ static size_t frames_ended(Peer *peer, const uint8_t *data, size_t count) {
     return ended;
 }
 
-static int fresh_file(const char *directory) {
+static int open_file(const char *directory) {
     char path[4096];
     snprintf(path, sizeof path, "%s/sink.bin", directory);
-    unlink(path);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (fd < 0) die(path);
     return fd;
 }
 
 static _Noreturn void sink(const char *directory, size_t reply_bytes) {
-    int listener = listen_anywhere(), poll = epoll_create1(0), file = fresh_file(directory), connections = 0;
+    int listener = listen_anywhere(), poll = epoll_create1(0), file = open_file(directory);
     uint8_t *buffer = allocate(RECEIVE_BYTES), *replies = allocate(REPLIES_BYTES);
     size_t replies_at_once = REPLIES_BYTES / reply_bytes;
     memset(buffer, 1, RECEIVE_BYTES);
@@ -85,7 +84,6 @@ static _Noreturn void sink(const char *directory, size_t reply_bytes) {
                 no_delay(peer->fd);
                 event.data.ptr = peer;
                 epoll_ctl(poll, EPOLL_CTL_ADD, peer->fd, &event);
-                connections++;
                 continue;
             }
             ssize_t got = recv(peer->fd, buffer, RECEIVE_BYTES, MSG_DONTWAIT);
@@ -93,10 +91,6 @@ static _Noreturn void sink(const char *directory, size_t reply_bytes) {
             if (got <= 0) {
                 close(peer->fd);
                 free(peer);
-                if (!--connections) {
-                    close(file);
-                    file = fresh_file(directory);
-                }
                 continue;
             }
             if (write(file, buffer, (size_t)got) != got) die("write");
