@@ -212,9 +212,9 @@ OPTIONS = (
         "metadata.log.dir",
         Type.STRING,
         None,
-        "Where the KRaft metadata log is kept.",
+        "The directory of the embedded store's file (with KRaft, Kafka keeps its metadata log there). Unset: the first "
+        "data directory.",
         importance="high",
-        no_effect=_KRAFT,
     ),
     Option(
         "metadata.log.segment.bytes",
