@@ -85,12 +85,13 @@ class _FetchAttempt:
             try:
                 partition = _readable_partition(self._context, plan, key, wanted)
                 self.partitions.append(partition)
-                result, size = _read(partition, plan, wanted, room - self._bytes, is_first=self._bytes == 0)
+                result, size, is_behind = _read(partition, plan, wanted, room - self._bytes, is_first=self._bytes == 0)
             except KafkaError as e:
                 self._must_reply = True
                 self._add(key, _failed(self._context, key, wanted.partition, e), carries=True)
                 continue
-            if result.diverging_epoch is not None:
+            # A reader of an older segment has fallen behind: more than it gets now will not come by waiting.
+            if is_behind or result.diverging_epoch is not None:
                 self._must_reply = True
             self._bytes += size
             self._add(key, result, carries=size > 0 or result.diverging_epoch is not None)
@@ -129,7 +130,7 @@ def _topic_name(context: RequestContext, topic: TopicKey) -> str:
 
 def _read(
     partition: Partition, plan: FetchPlan, wanted: FetchPartition, room: int, *, is_first: bool
-) -> tuple[FetchResult, int]:
+) -> tuple[FetchResult, int, bool]:
     log = partition.log
     high_watermark = log.high_watermark
     last_stable_offset = log.last_stable_offset
@@ -144,7 +145,7 @@ def _read(
                 log.log_start_offset,
                 diverging_epoch=diverging,
             )
-            return at_fork, 0
+            return at_fork, 0, False
     is_committed_read = False
     if plan.replica_id == _CONSUMER:
         is_committed_read = plan.isolation_level == _READ_COMMITTED
@@ -168,7 +169,9 @@ def _read(
         aborted=aborted,
         records=found.data,
     )
-    return result, 0 if found.data is None else found.data.length
+    if found.data is None:
+        return result, 0, False
+    return result, found.data.length, not found.is_last_segment
 
 
 def _divergence(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
