@@ -59,6 +59,8 @@ class Decision:
     """Performed in order once the records are committed; at once if there are none. `Reply`, or the machine's own."""
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
     """Set and cancelled at once."""
+    producer: tuple[int, int] | None = None
+    """Producer id and epoch, if the records belong to that producer's open transaction."""
 
     def reply(self, token: Token, response: Any) -> Decision:
         self.effects.append(Reply(token, response))

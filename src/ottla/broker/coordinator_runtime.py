@@ -1,0 +1,295 @@
+"""Runs coordinator machines: one shard per partition of an internal topic, loaded and dropped with its leadership.
+
+A decision's records are appended as one batch and replayed at once; its effects wait until the batch is committed. All
+durable state is in the log: a shard can be dropped at any time and is rebuilt by replaying its partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from ottla.base.clock import Clock
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.broker.coordinator_loading import Machine, Parse, replay_log
+from ottla.broker.parked import Parked
+from ottla.broker.pending_reply import PendingReply
+from ottla.broker.replicas import Partition, Replicas
+from ottla.log.partition_log import Origin
+from ottla.machines.coordinator import (
+    CancelTimer,
+    CoordinatorRecord,
+    Decision,
+    ReplayContext,
+    Reply,
+    SetTimer,
+    TimerKey,
+)
+from ottla.records.builder import NewRecord, build_batch
+from ottla.records.hashing import coordinator_partition
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=Machine)
+
+
+class Shard(Generic[M]):
+    """One partition's machine while this broker leads the partition."""
+
+    def __init__(self, index: int, partition: Partition, machine: M) -> None:
+        self.index = index
+        self.partition = partition
+        self.machine = machine
+        self.leader_epoch = partition.leader_epoch
+        self.is_loaded = False
+        self.is_dropped = False
+        self.timers: dict[TimerKey, asyncio.TimerHandle] = {}
+
+
+class CoordinatorRuntime(Generic[M]):
+    def __init__(
+        self,
+        topic: str,
+        replicas: Replicas,
+        parked: Parked,
+        clock: Clock,
+        *,
+        make_machine: Callable[[int], M],
+        parse: Parse,
+        perform: Callable[[Shard[M], Any], None],
+        partition_count: Callable[[], int],
+        commit_timeout_ms: int,
+    ) -> None:
+        """`make_machine` is given the coordinator epoch; `perform` does the effects that are not replies."""
+        self.topic = topic
+        self._replicas = replicas
+        self._parked = parked
+        self._clock = clock
+        self._make_machine = make_machine
+        self._parse = parse
+        self._perform = perform
+        self._partition_count = partition_count
+        self._commit_timeout_ms = commit_timeout_ms
+        self._shards: dict[int, Shard[M]] = {}
+        self._loading: set[asyncio.Task[None]] = set()
+
+    # Which shard
+
+    def partition_for(self, key: str) -> int:
+        """The partition that keeps the state of a group or transactional id."""
+        return coordinator_partition(key, self._partition_count())
+
+    def shard_for(self, key: str) -> Shard[M]:
+        shard = self._shards.get(self.partition_for(key))
+        if shard is None:
+            raise KafkaError(code=ErrorCode.NOT_COORDINATOR)
+        if not shard.is_loaded:
+            raise KafkaError(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return shard
+
+    def active_shards(self) -> list[Shard[M]]:
+        return [shard for shard in self._shards.values() if shard.is_loaded]
+
+    @property
+    def is_loading(self) -> bool:
+        return any(not shard.is_loaded for shard in self._shards.values())
+
+    def active_shard(self, index: int) -> Shard[M] | None:
+        shard = self._shards.get(index)
+        return shard if shard is not None and shard.is_loaded else None
+
+    # Leadership
+
+    def partition_changed(self, partition: Partition) -> None:
+        """The partition's role may have changed: load what this broker leads now, drop what it does not."""
+        index = partition.tp.partition
+        shard = self._shards.get(index)
+        leads = partition.leader is not None
+        if shard is not None and (not leads or shard.leader_epoch != partition.leader_epoch):
+            self.drop(shard, KafkaError(code=ErrorCode.NOT_COORDINATOR))
+            shard = None
+        if shard is None and leads:
+            self._load(partition)
+
+    def partition_removed(self, index: int) -> None:
+        shard = self._shards.get(index)
+        if shard is not None:
+            self.drop(shard, KafkaError(code=ErrorCode.NOT_COORDINATOR))
+
+    def drop(self, shard: Shard[M], reason: KafkaError) -> None:
+        shard.is_dropped = True
+        self._shards.pop(shard.index, None)
+        for timer in shard.timers.values():
+            timer.cancel()
+        shard.timers.clear()
+        for token in shard.machine.unload():
+            if isinstance(token, PendingReply):
+                token.fail(reason)
+
+    async def stop(self) -> None:
+        for shard in list(self._shards.values()):
+            self.drop(shard, KafkaError(code=ErrorCode.NOT_COORDINATOR))
+        for task in list(self._loading):
+            task.cancel()
+        await asyncio.gather(*self._loading, return_exceptions=True)
+
+    def _load(self, partition: Partition) -> None:
+        shard = Shard(partition.tp.partition, partition, self._make_machine(partition.leader_epoch))
+        self._shards[shard.index] = shard
+        if partition.log.log_end_offset == partition.log.log_start_offset:
+            self._finish_loading(shard)
+            return
+        task = asyncio.get_running_loop().create_task(self._load_from_log(shard))
+        self._loading.add(task)
+        task.add_done_callback(self._loading.discard)
+
+    async def _load_from_log(self, shard: Shard[M]) -> None:
+        partition_log = shard.partition.log
+        end_offset = partition_log.log_end_offset
+        try:
+            # Nobody else touches the machine until it is loaded, so a thread may fill it.
+            await asyncio.to_thread(
+                replay_log, shard.machine, self._parse, partition_log, partition_log.log_start_offset, end_offset
+            )
+            # What was appended meanwhile (markers of transactions) is short, and nothing more comes in between.
+            replay_log(shard.machine, self._parse, partition_log, end_offset, partition_log.log_end_offset)
+        except Exception:
+            log.exception("%s: the coordinator's state cannot be loaded", shard.partition.tp)
+            self.drop(shard, KafkaError(code=ErrorCode.NOT_COORDINATOR))
+            return
+        if not shard.is_dropped:
+            self._finish_loading(shard)
+
+    def _finish_loading(self, shard: Shard[M]) -> None:
+        shard.is_loaded = True
+        self.run(shard, shard.machine.loaded(self._clock.wall_ms()))
+
+    # Decisions
+
+    def run(self, shard: Shard[M], decision: Decision) -> None:
+        """Appends and replays the decision's records, sets its timers, performs its effects once it is committed."""
+        if shard.is_dropped:
+            _fail_replies(decision, KafkaError(code=ErrorCode.NOT_COORDINATOR))
+            return
+        for timer in decision.timers:
+            self._set_timer(shard, timer)
+        if not decision.records:
+            self._perform_all(shard, decision.effects)
+            return
+        try:
+            last_offset = self._append(shard, decision)
+        except KafkaError as e:
+            log.warning("%s: an append of the coordinator failed: %s", shard.partition.tp, e)
+            reason = KafkaError(e.message, code=_APPEND_ERRORS.get(e.code, ErrorCode.UNKNOWN_SERVER_ERROR))
+            _fail_replies(decision, reason)
+            self._reload(shard, reason)
+            return
+        leader = shard.partition.leader
+        if leader is not None and leader.high_watermark > last_offset:
+            self._perform_all(shard, decision.effects)
+        else:
+            waiter = _WaitingDecision(self, shard, decision, last_offset)
+            self._parked.park(waiter, [shard.partition], self._commit_timeout_ms)
+
+    def _append(self, shard: Shard[M], decision: Decision) -> int:
+        now_ms = self._clock.wall_ms()
+        producer_id, producer_epoch = decision.producer or (-1, -1)
+        batch = build_batch(
+            [NewRecord(key, value, (), now_ms) for key, value in map(CoordinatorRecord.encode, decision.records)],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=decision.producer is not None,
+        )
+        info = self._replicas.append(
+            shard.partition,
+            memoryview(bytearray(batch)),
+            requires_all_replicas=True,
+            now_ms=now_ms,
+            origin=Origin.COORDINATOR,
+        )
+        replayed_producer_id = producer_id if decision.producer is not None else -1
+        for offset, record in enumerate(decision.records, info.first_offset):
+            context = ReplayContext(offset, replayed_producer_id, producer_epoch, now_ms)
+            shard.machine.replay(record.key, record.value, context)
+        return info.last_offset
+
+    def _reload(self, shard: Shard[M], reason: KafkaError) -> None:
+        """What the machine decided is not in the log, so the machine is wrong: build it again from what is."""
+        partition = shard.partition
+        self.drop(shard, reason)
+        if partition.leader is not None:
+            self._load(partition)
+
+    def _perform_all(self, shard: Shard[M], effects: Sequence[Any]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                if isinstance(effect.token, PendingReply):
+                    effect.token.complete(effect.response)
+            else:
+                self._perform(shard, effect)
+
+    def _set_timer(self, shard: Shard[M], timer: SetTimer | CancelTimer) -> None:
+        running = shard.timers.pop(timer.key, None)
+        if running is not None:
+            running.cancel()
+        if isinstance(timer, SetTimer):
+            shard.timers[timer.key] = asyncio.get_running_loop().call_later(
+                timer.delay_ms / 1000, self._timer_fired, shard, timer.key
+            )
+
+    def _timer_fired(self, shard: Shard[M], key: TimerKey) -> None:
+        if shard.timers.pop(key, None) is not None:
+            self.run(shard, shard.machine.timer_fired(key, self._clock.wall_ms()))
+
+    def committed(self, shard: Shard[M], decision: Decision) -> None:
+        if shard.is_dropped:
+            _fail_replies(decision, KafkaError(code=ErrorCode.NOT_COORDINATOR))
+        else:
+            self._perform_all(shard, decision.effects)
+
+
+_APPEND_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
+}
+"""What a client is told when the coordinator's own append fails: never a word of a log it does not know."""
+
+
+class _WaitingDecision(Generic[M]):
+    """A decision whose records are appended but not committed yet."""
+
+    def __init__(self, runtime: CoordinatorRuntime[M], shard: Shard[M], decision: Decision, last_offset: int) -> None:
+        self._runtime = runtime
+        self._shard = shard
+        self._decision = decision
+        self._last_offset = last_offset
+
+    def try_complete(self) -> bool:
+        leader = self._shard.partition.leader
+        is_lost = self._shard.is_dropped or leader is None or leader.leader_epoch != self._shard.leader_epoch
+        if is_lost:
+            _fail_replies(self._decision, KafkaError(code=ErrorCode.NOT_COORDINATOR))
+        elif leader is not None and leader.high_watermark > self._last_offset:
+            self._runtime.committed(self._shard, self._decision)
+        else:
+            return False
+        return True
+
+    def expire(self) -> None:
+        _fail_replies(self._decision, KafkaError(code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+
+def _fail_replies(decision: Decision, error: KafkaError) -> None:
+    for effect in decision.effects:
+        if isinstance(effect, Reply) and isinstance(effect.token, PendingReply):
+            effect.token.fail(error)
