@@ -261,6 +261,8 @@ class Segment:
                 header = read_header(chunk, at)
                 if header.magic != MAGIC_V2 or header.batch_length < _MIN_BATCH_LENGTH:
                     raise CorruptBatchError(f"{self.log.path} holds no batch at position {position + at}")
+                if position + at + header.size > size:
+                    raise CorruptBatchError(f"{self.log.path} ends inside the batch at position {position + at}")
                 yield position + at, header
                 at += header.size
             if at == 0:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.log.samples import NOW_MS, TOPIC_ID, TP, MakeLog
 
 from ottla.log.config import LogConfig
 from ottla.log.partition_log import PartitionLog
+from tests.unit.log.samples import NOW_MS, TOPIC_ID, TP, MakeLog
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import os
 from dataclasses import replace
 
 import pytest
-from tests.unit.log.samples import NOW_MS, MakeLog, append, batch, idempotent, read_all, slice_bytes
 
 from ottla.base.errors import CorruptBatchError, ErrorCode, InvalidRecordError, KafkaError, LogDirError
 from ottla.log.config import LOG_APPEND_TIME
@@ -14,6 +13,7 @@ from ottla.log.partition_log import Origin, PartitionLog
 from ottla.records.batch import crc_is_valid, read_header, set_max_timestamp
 from ottla.records.compression import Codec
 from ottla.records.control import end_transaction_marker
+from tests.unit.log.samples import NOW_MS, MakeLog, append, batch, idempotent, read_all, slice_bytes
 
 
 def refusal(log: PartitionLog, records: memoryview, *, now_ms: int = NOW_MS) -> ErrorCode:

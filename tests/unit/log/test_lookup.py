@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.log.samples import FRESH_LOG, NOW_MS, MakeLog, append, batch, read_all, reopen
 
 from ottla.log.config import LOG_APPEND_TIME
 from ottla.log.partition_log import PartitionLog
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
+from tests.unit.log.samples import FRESH_LOG, NOW_MS, MakeLog, append, batch, read_all, reopen
 
 Timestamps = list[list[int]]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.log.samples import FRESH_LOG, NOW_MS, MakeLog, append, batch, read_all, reopen, slice_bytes
 
 from ottla.base.errors import OffsetOutOfRangeError
 from ottla.base.types import FileSlice
 from ottla.log.partition_log import PartitionLog
 from ottla.records.batch import iter_headers, read_header
+from tests.unit.log.samples import FRESH_LOG, NOW_MS, MakeLog, append, batch, read_all, reopen, slice_bytes
 
 
 def first_offset_of(data: FileSlice | None) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.log.samples import NOW_MS, MakeLog, append, batch, idempotent, read_all
 
 from ottla.base.errors import LogDirError, OffsetOutOfRangeError
 from ottla.log.partition_log import PartitionLog
 from ottla.log.segment import Segment
+from tests.unit.log.samples import NOW_MS, MakeLog, append, batch, idempotent, read_all
 
 
 def bases(log: PartitionLog) -> list[int]:
