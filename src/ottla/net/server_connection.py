@@ -27,6 +27,10 @@ UNSENT_BYTES_PER_TURN = 1_048_576
 """One client that sends without pause gets no more than these per turn of the loop. The last bounds memory, too:
 small requests can have large replies."""
 
+REPLY_AT_ONCE_BYTES = 131_072
+"""After so many bytes of requests the replies do not wait for the end of the turn. A client with a few large requests
+in flight would otherwise send the next ones only when all of these are done, and one side would always be idle."""
+
 
 @dataclass(slots=True)
 class ServerStats:
@@ -224,11 +228,13 @@ class ClientConnection:
         """Has frames answered, in order, until one has to wait. Returns how many were taken."""
         handle = self._handle
         served = 0
+        request_bytes = 0
         try:
             for frame in frames[:REQUESTS_PER_TURN]:
                 if self._holds or self._unsent_bytes >= UNSENT_BYTES_PER_TURN:
                     break
                 served += 1
+                request_bytes += len(frame)
                 outcome = handle(self, frame)
                 if self._is_closed:
                     break
@@ -236,6 +242,10 @@ class ClientConnection:
                     self._add_deferred(outcome)
                 elif outcome:
                     self._add_reply(outcome)
+                if request_bytes >= REPLY_AT_ONCE_BYTES:
+                    request_bytes = 0
+                    if self._outgoing and not self._flush():
+                        break
         except ProtocolError as e:
             self._protocol_failed(e)
         except Exception:

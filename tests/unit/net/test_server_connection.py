@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.net.server_connection import REQUESTS_PER_TURN
+from ottla.net.server_connection import REQUESTS_PER_TURN, ClientConnection
+from ottla.net.service import Outcome
 
 from .conftest import RunningServer, StartServer, StoredFile, framed
 
@@ -222,6 +223,37 @@ def test_a_peer_that_does_not_read_is_not_read_either(start_server: StartServer)
     assert len(stuck.receive()) == 500_000
     stuck.close()
     running.wait_until(lambda: running.server.stats.open_connections == 1)
+
+
+def test_large_requests_of_a_slow_reader_are_answered_in_order(start_server: StartServer) -> None:
+    running = start_server()
+    client = running.client(receive_buffer_bytes=8192)
+    bodies = [bytes([n]) * 150_000 for n in range(60)]
+    sender = threading.Thread(target=client.send, args=bodies)
+    sender.start()
+    received = [client.receive() for _ in bodies]
+    sender.join()
+    assert received == bodies
+
+
+def test_the_reply_to_a_large_request_does_not_wait_for_the_requests_behind_it(start_server: StartServer) -> None:
+    running = start_server()
+    other_end_received = threading.Event()
+
+    def wait_for_client(connection: ClientConnection, frame: memoryview) -> Outcome:
+        if bytes(frame[:4]) == b"wait":
+            assert other_end_received.wait(10)
+        return [framed(bytes(frame[:4]))]
+
+    running.service.handle = wait_for_client  # type: ignore[method-assign]
+    client = running.client()
+    all_sent = threading.Event()
+    running.loop.call_soon_threadsafe(all_sent.wait)
+    client.send(b"large" * 40_000, b"wait")
+    all_sent.set()
+    assert client.receive() == b"larg"
+    other_end_received.set()
+    assert client.receive() == b"wait"
 
 
 def test_one_pipelining_client_does_not_starve_others(start_server: StartServer) -> None:
