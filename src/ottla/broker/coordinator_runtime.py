@@ -15,7 +15,7 @@ from ottla.base.clock import Clock
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.broker.coordinator_loading import Machine, Parse, replay_log
 from ottla.broker.parked import Parked
-from ottla.broker.pending_reply import PendingReply
+from ottla.broker.pending_reply import PendingReply, PendingResult
 from ottla.broker.replicas import Partition, Replicas
 from ottla.log.partition_log import Origin
 from ottla.machines.coordinator import (
@@ -125,7 +125,7 @@ class CoordinatorRuntime(Generic[M]):
             timer.cancel()
         shard.timers.clear()
         for token in shard.machine.unload():
-            if isinstance(token, PendingReply):
+            if isinstance(token, PendingReply | PendingResult):
                 token.fail(reason)
 
     async def stop(self) -> None:
@@ -225,7 +225,7 @@ class CoordinatorRuntime(Generic[M]):
     def _perform_all(self, shard: Shard[M], effects: Sequence[Any]) -> None:
         for effect in effects:
             if isinstance(effect, Reply):
-                if isinstance(effect.token, PendingReply):
+                if isinstance(effect.token, PendingReply | PendingResult):
                     effect.token.complete(effect.response)
             else:
                 self._perform(shard, effect)
@@ -291,5 +291,5 @@ class _WaitingDecision(Generic[M]):
 
 def _fail_replies(decision: Decision, error: KafkaError) -> None:
     for effect in decision.effects:
-        if isinstance(effect, Reply) and isinstance(effect.token, PendingReply):
+        if isinstance(effect, Reply) and isinstance(effect.token, PendingReply | PendingResult):
             effect.token.fail(error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.base.errors import KafkaError
 from ottla.base.types import Endpoint, TopicPartition
 from ottla.broker.replicas import Replicas
@@ -18,10 +20,14 @@ from ottla.wire.message import Request, Response
 
 
 class LocalLink:
-    def __init__(self, broker_id: int, replicas: Replicas, image: ClusterImage) -> None:
+    def __init__(
+        self, broker_id: int, replicas: Replicas, image: ClusterImage, *, on_metadata: Callable[[set[str]], None]
+    ) -> None:
+        """`on_metadata` is told of every update, with the names of the topics that are gone by it."""
         self._broker_id = broker_id
         self._replicas = replicas
         self._image = image
+        self._on_metadata = on_metadata
 
     async def send(self, broker_id: int, request: Request) -> Response:
         if broker_id != self._broker_id:
@@ -96,4 +102,5 @@ class LocalLink:
                         tuple(state.offline_replicas),
                     ),
                 )
+        self._on_metadata({t.topic_name for t in request.topic_states if t.topic_name not in self._image.topics})
         return UpdateMetadataResponse()

@@ -173,7 +173,7 @@ class Broker:
         self.controller = Controller(
             self.broker_id,
             self.store,
-            LocalLink(self.broker_id, self.replicas, self.image),
+            LocalLink(self.broker_id, self.replicas, self.image, on_metadata=self._cluster_changed),
             self.clock,
             unclean_election_allowed=lambda topic: (
                 self.dynamic_configs.log_config(topic).unclean_leader_election_enable
@@ -186,6 +186,10 @@ class Broker:
         self.dynamic_configs.on_broker_changed = self._broker_config_changed
         self.handlers = all_handlers()
         self.server = Server(Dispatch(self, self.handlers), limits=connection_limits(self.config))
+
+    def _cluster_changed(self, deleted_topics: set[str]) -> None:
+        for topic in deleted_topics:
+            self.dynamic_configs.forget_topic(topic)
 
     def _topic_config_changed(self, topic: str) -> None:
         self.replicas.set_topic_config(topic, self.dynamic_configs.log_config(topic))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ottla.base.errors import KafkaError
 from ottla.broker.handler import RequestContext
@@ -37,3 +38,21 @@ class PendingReply:
     def fail(self, error: KafkaError) -> None:
         if not self.deferred.is_complete:
             self.deferred.complete(self._context.encode(self._shape_error(error)))
+
+
+T = TypeVar("T")
+
+
+class PendingResult(Generic[T]):
+    """For code of the broker itself that asks a coordinator and awaits the answer."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def complete(self, result: T) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def fail(self, error: KafkaError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from ottla.base.errors import ErrorCode, KafkaError, LogDirError
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
@@ -53,6 +54,12 @@ def not_leader(partition: Partition) -> KafkaError:
     return KafkaError(code=ErrorCode.KAFKA_STORAGE_ERROR if partition.is_offline else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
+class RoleWatcher(Protocol):
+    def partition_changed(self, partition: Partition) -> None: ...
+
+    def partition_removed(self, index: int) -> None: ...
+
+
 class Replicas:
     def __init__(
         self,
@@ -70,10 +77,15 @@ class Replicas:
         self._on_all_failed = on_all_failed
         self._topics: dict[str, dict[int, Partition]] = {}
         self._controller_epoch = -1
+        self._watchers: dict[str, RoleWatcher] = {}
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
             yield from partitions.values()
+
+    def watch_topic(self, topic: str, watcher: RoleWatcher) -> None:
+        """Tells `watcher` whenever a partition of the topic was given a role, or is not held any more."""
+        self._watchers[topic] = watcher
 
     def find(self, topic: str, index: int) -> Partition | None:
         partitions = self._topics.get(topic)
@@ -129,6 +141,8 @@ class Replicas:
                 partition.is_offline = True
                 partition.leader = None
                 self._parked.moved(partition)
+                if tp.topic in self._watchers:
+                    self._watchers[tp.topic].partition_changed(partition)
         if not self.log_dirs.usable_paths:
             self._on_all_failed()
 
@@ -188,6 +202,9 @@ class Replicas:
             partition.leader = None
             partition.leader_epoch = state.leader_epoch
         self._parked.moved(partition)
+        watcher = self._watchers.get(tp.topic)
+        if watcher is not None:
+            watcher.partition_changed(partition)
 
     def _lead(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
         if partition.leader is not None and partition.leader_epoch == state.leader_epoch:
@@ -224,5 +241,7 @@ class Replicas:
         if partition is not None:
             partition.leader = None
             self._parked.moved(partition)
+            if tp.topic in self._watchers:
+                self._watchers[tp.topic].partition_removed(tp.partition)
         if delete and self.log_dirs.get(tp) is not None:
             self.log_dirs.delete(tp)

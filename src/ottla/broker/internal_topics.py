@@ -1,0 +1,54 @@
+"""The topics coordinators keep their state in: created when somebody first asks for a coordinator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.broker.config import BrokerConfig
+from ottla.broker.topic_admin import NewTopic
+from ottla.machines.cluster.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+
+def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
+    if name == GROUP_METADATA_TOPIC:
+        return NewTopic(
+            name,
+            config.integer("offsets.topic.num.partitions"),
+            config.integer("offsets.topic.replication.factor"),
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.integer("offsets.topic.segment.bytes")),
+            },
+        )
+    if name == TRANSACTION_STATE_TOPIC:
+        return NewTopic(
+            name,
+            config.integer("transaction.state.log.num.partitions"),
+            config.integer("transaction.state.log.replication.factor"),
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "unclean.leader.election.enable": "false",
+                "min.insync.replicas": str(config.integer("transaction.state.log.min.isr")),
+                "segment.bytes": str(config.integer("transaction.state.log.segment.bytes")),
+            },
+        )
+    raise ValueError(f"{name} is not an internal topic")
+
+
+async def ensure_internal_topic(broker: Broker, name: str) -> None:
+    """Creates the topic unless it is there. A cluster too small for it has no coordinator yet."""
+    if name in broker.image.topics:
+        return
+    try:
+        await broker.topic_admin.create(internal_topic(name, broker.config))
+    except KafkaError as e:
+        if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise KafkaError(
+                f"the topic {name} cannot be created: {e.message}", code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+            ) from e
