@@ -58,6 +58,10 @@ class ProducerEntry:
     """Where the open transaction began; -1 if none is open."""
 
     @property
+    def has_ended_transaction(self) -> bool:
+        return self.coordinator_epoch != _NO_COORDINATOR_EPOCH
+
+    @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
@@ -225,6 +229,11 @@ class ProducerStates:
         if first_open is not None:
             candidates.append(first_open)
         self.first_unstable_offset = min(candidates, default=None)
+
+    @property
+    def has_seen_markers(self) -> bool:
+        """Whether a transaction of a producer that is still known has ended in this log."""
+        return any(entry.has_ended_transaction for entry in self.entries.values())
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that were silent for longer than `expiration_ms`, unless a transaction is open."""

@@ -20,13 +20,14 @@ from ottla.log.index_file import CorruptIndexError
 from ottla.log.leader_epochs import FILE_NAME as EPOCH_FILE_NAME
 from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.partition_log import PartitionLog
-from ottla.log.producer_state import ProducerStates, find_snapshots
+from ottla.log.producer_state import ProducerStates, SnapshotError, decode_snapshot, find_snapshots
 from ottla.log.replay import replay_into_index, replay_producers
 from ottla.log.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
+    SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     Segment,
@@ -121,9 +122,23 @@ class _Loader:
         for number, segment in enumerate(segments):
             try:
                 segment.open_indexes()
+                self._check_txn_index(segment, segments[number + 1].base_offset if number + 1 < len(segments) else None)
             except (CorruptIndexError, CorruptBatchError) as e:
                 _log.warning("%s; making the indexes of the segment anew", e)
                 self._rebuild_indexes(segment, segments[:number])
+
+    def _check_txn_index(self, segment: Segment, next_base_offset: int | None) -> None:
+        """A missing file is a loss if the producers' snapshot at the end of the segment knows of transactions."""
+        if segment.txn_index.path.exists():
+            return
+        end_offset = segment.next_offset() if next_base_offset is None else next_base_offset
+        try:
+            snapshot = segment_path(self.directory, end_offset, SNAPSHOT_SUFFIX).read_bytes()
+            producers = decode_snapshot(snapshot)
+        except (FileNotFoundError, SnapshotError):
+            return
+        if any(producer.has_ended_transaction for producer in producers):
+            raise CorruptIndexError(f"{segment.txn_index.path} is missing")
 
     def _rebuild_indexes(self, segment: Segment, earlier: list[Segment]) -> None:
         segment.rebuild_indexes()
@@ -139,6 +154,7 @@ class _Loader:
         except CorruptBatchError as e:
             _log.error("%s", e.message)
         segment.write_indexes()
+        segment.txn_index.ensure_file()
 
     def _recover_from(self, segments: list[Segment], number: int) -> list[Segment]:
         """Read segment `number` and all that cannot be trusted after it; whatever follows damage is dropped."""
@@ -165,6 +181,8 @@ class _Loader:
                 break
         for segment in kept[number:-1]:
             segment.seal()
+            if self.producers.has_seen_markers:
+                segment.txn_index.ensure_file()
         return kept
 
     def _oldest_offset(self, segments: list[Segment]) -> int:

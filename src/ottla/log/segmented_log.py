@@ -160,7 +160,7 @@ class SegmentedLog:
             self._discard([old])
         else:
             try:
-                old.seal()
+                self._seal(old)
             except OSError:
                 old.become_active()
                 new.remove_files()
@@ -169,6 +169,11 @@ class SegmentedLog:
         self._new_files = True
         self.flush_due = True
         return new
+
+    def _seal(self, segment: Segment) -> None:
+        segment.seal()
+        if self.producers.has_seen_markers:
+            segment.txn_index.ensure_file()
 
     def advance_log_start_offset(self, offset: int) -> None:
         """Forget what lies below `offset`; segments that lie below it as a whole are dropped."""
@@ -361,7 +366,7 @@ class SegmentedLog:
             return
         self.flush()
         try:
-            self.segments.active.seal()
+            self._seal(self.segments.active)
             self.segments.active.txn_index.sync()
             self.producers.take_snapshot()
         except OSError as e:

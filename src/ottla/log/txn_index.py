@@ -1,7 +1,7 @@
 """The aborted transactions whose marker lies in a segment (`.txnindex`): what read_committed consumers must skip.
 
-Like the other indexes it lives in memory while its segment is active and is written when asked; the file exists only
-once there is something to put in it.
+Like the other indexes it lives in memory while its segment is active and is written when asked. A sealed segment in
+whose time there were transactions has the file even if none was aborted: so its loss can be told from its absence.
 """
 
 from __future__ import annotations
@@ -90,6 +90,10 @@ class TxnIndex:
             finally:
                 os.close(fd)
             self._written += len(pending)
+
+    def ensure_file(self) -> None:
+        """Make the file if it is not there: transactions have ended here, and all that were aborted are known."""
+        self.path.touch()
 
     def sync(self) -> None:
         if self._entries is not None and self._written:
