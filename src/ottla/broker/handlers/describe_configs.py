@@ -57,7 +57,6 @@ def _entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfi
         name=entry.name,
         value=None if entry.sensitive else entry.value,
         read_only=entry.read_only,
-        is_default=entry.is_default,
         config_source=entry.source,
         is_sensitive=entry.sensitive,
         synonyms=[
