@@ -57,6 +57,8 @@ def fetch_frame(topic: str, offsets: list[int], max_wait_ms: int, partition_byte
 def dial(port: int) -> socket.socket:
     sock = socket.create_connection(("127.0.0.1", port), timeout=20)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # Faster than peers accept, their queues overflow and a connection takes a second, once it is tried again.
+    time.sleep(0.0002)
     return sock
 
 

@@ -16,6 +16,9 @@ static int dial(int port, int nonblocking) {
     struct sockaddr_in address = loopback(port);
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address)) die("connect");
     no_delay(fd);
+    /* Faster than peers accept, their queues overflow and a connection takes a second, once it is tried again. */
+    struct timespec until_accepted = {.tv_nsec = 200000};
+    nanosleep(&until_accepted, NULL);
     if (nonblocking) fcntl(fd, F_SETFL, O_NONBLOCK);
     return fd;
 }
