@@ -4,6 +4,8 @@ PORT ?= 9092
 DATA ?= data
 JOBS ?= 2
 BENCH ?=
+KILLS ?= 100
+SEED ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +14,7 @@ PYTHON ?= $(shell for candidate in python3.14 python3.13 python3.12 python3.11 p
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run check test lint format docs bench clean java-notice
+.PHONY: help setup run check test lint format docs crash bench clean java-notice
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +52,9 @@ format: $(STAMP) ## Format the code and fix what ruff can fix
 
 docs: $(STAMP) ## Write docs/configuration.md anew
 	$(BIN)/python -m ottla.broker.config_docs docs/configuration.md
+
+crash: $(STAMP) ## Kill a broker under load (KILLS=100) at seeded moments (SEED=…) and check all it leaves behind
+	$(BIN)/python -u -m tests.crash.kill_run --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP) ## Measure against limits and peers (BENCH=--quick for a short run)
 	$(BIN)/python -m bench $(BENCH)
