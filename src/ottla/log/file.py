@@ -94,6 +94,12 @@ class LogFile:
         self.path = path
 
 
+def file_names(directory: Path) -> list[str]:
+    """What `directory` holds, by plain names: a broker with thousands of partitions looks at many files."""
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in entries]
+
+
 def sync_directory(directory: Path) -> None:
     """Make the creation, renaming or removal of files in `directory` durable."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

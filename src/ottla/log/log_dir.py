@@ -78,6 +78,7 @@ class LogDirs:
         """Directories that cannot be used any more, with the reason."""
         self._lock_fds = lock_fds
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._logs_in: dict[Path, dict[TopicPartition, PartitionLog]] = {path: {} for path in paths}
         self._doomed: list[_Doomed] = []
         # The first guards the tables and is held for moments; the second orders what writes to the disk.
         self._lock = threading.RLock()
@@ -172,7 +173,8 @@ class LogDirs:
         def load(job: tuple[TopicPartition, Path]) -> PartitionLog:
             return self._load_partition(*job, config_for, checkpoints, is_clean)
 
-        with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="log-recovery") as executor:
+        # Threads help where checksums are computed; opening what is trusted is too little work for them.
+        with ThreadPoolExecutor(1 if is_clean else threads, thread_name_prefix="log-recovery") as executor:
             for log in executor.map(load, found):
                 self._add(log)
         # From here on a crash must lead to a check, whatever is written before the next clean stop.
@@ -205,8 +207,9 @@ class LogDirs:
             other = self._logs.get(log.topic_partition)
             if other is not None:
                 raise StartError(f"{log.topic_partition} is both in {other.directory} and in {log.directory}")
+            directory = log.directory.parent
             self._logs[log.topic_partition] = log
-        directory = log.directory.parent
+            self._logs_in[directory][log.topic_partition] = log
         log.write_checkpoints = lambda: self.checkpoint_dir(directory)
 
     # -- partitions ----------------------------------------------------------------------------------------------
@@ -219,7 +222,8 @@ class LogDirs:
             return list(self._logs.values())
 
     def logs_in(self, path: Path) -> list[PartitionLog]:
-        return [log for log in self.logs() if log.directory.parent == path]
+        with self._lock:
+            return list(self._logs_in[path].values())
 
     @property
     def usable_paths(self) -> list[Path]:
@@ -235,7 +239,7 @@ class LogDirs:
             usable = self.usable_paths if in_dir is None else [in_dir]
             if not usable or usable[0] in self.failed:
                 raise LogDirError("no log directory can take a new partition")
-            path = min(usable, key=lambda candidate: len(self.logs_in(candidate)))
+            path = min(usable, key=lambda candidate: len(self._logs_in[candidate]))
             if path in self._stale_checkpoints:
                 self.checkpoint_dir(path)
             try:
@@ -256,6 +260,7 @@ class LogDirs:
             log = self._logs.pop(tp, None)
             if log is None:
                 raise LogDirError(f"{tp} has no log here")
+            del self._logs_in[log.directory.parent][tp]
             target = log.directory.with_name(deleted_directory_name(tp))
             self._stale_checkpoints.add(log.directory.parent)
             try:
@@ -285,7 +290,8 @@ class LogDirs:
                 reason = error.message if isinstance(error, KafkaError) else str(error)
                 self.failed[path] = reason
                 _log.error("the log directory %s has failed and is not used any more: %s", path, reason)
-            lost = [log.topic_partition for log in self.logs_in(path)]
+            lost = list(self._logs_in[path])
+            self._logs_in[path].clear()
             for tp in lost:
                 del self._logs[tp]
         return lost
@@ -326,6 +332,7 @@ class LogDirs:
                 _log.error("%s will be checked at the next start: %s", path, e.message)
         with self._lock:
             self._logs.clear()
+            self._logs_in.clear()
             for fd in self._lock_fds:
                 os.close(fd)
             self._lock_fds = []

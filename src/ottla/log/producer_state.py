@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ottla.base.errors import ErrorCode, KafkaError, OttlaError
 from ottla.log.checkpoints import replace_file
-from ottla.log.segment import SNAPSHOT_SUFFIX, segment_path
+from ottla.log.segment import SNAPSHOT_SUFFIX, offsets_of_files, segment_path
 from ottla.records.batch import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
 from ottla.records.checksum import crc32c
 from ottla.records.control import EndMarker
@@ -312,7 +312,10 @@ class ProducerStates:
 
 def find_snapshots(directory: Path) -> dict[int, Path]:
     """The snapshot files by the offset they end at."""
-    return {int(p.stem): p for p in directory.glob(f"*{SNAPSHOT_SUFFIX}") if p.stem.isdigit()}
+    return {
+        offset: segment_path(directory, offset, SNAPSHOT_SUFFIX)
+        for offset in offsets_of_files(directory, SNAPSHOT_SUFFIX)
+    }
 
 
 def encode_snapshot(entries: list[ProducerEntry]) -> bytes:

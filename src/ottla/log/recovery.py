@@ -23,7 +23,6 @@ from ottla.log.partition_log import PartitionLog
 from ottla.log.producer_state import ProducerStates, SnapshotError, decode_snapshot, find_snapshots
 from ottla.log.replay import replay_into_index, replay_producers
 from ottla.log.segment import (
-    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
@@ -31,14 +30,13 @@ from ottla.log.segment import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     Segment,
+    offsets_of_files,
     segment_path,
 )
 from ottla.log.segment_set import SegmentSet
+from ottla.log.swap import finish_swaps
 from ottla.records.batch import HEADER_SIZE, MAGIC_V2, BatchHeader, crc_is_valid, read_header
 
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
-_TEMPORARY_SUFFIX = ".tmp"
 _READ_BYTES = 4 << 20
 
 _log = logging.getLogger(__name__)
@@ -111,9 +109,9 @@ class _Loader:
     # -- segments ------------------------------------------------------------------------------------------------
 
     def _open_segments(self) -> list[Segment]:
-        base_offsets = sorted(_base_offsets(self.directory, LOG_SUFFIX))
+        base_offsets = sorted(offsets_of_files(self.directory, LOG_SUFFIX))
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
-            for orphan in _base_offsets(self.directory, suffix) - set(base_offsets):
+            for orphan in offsets_of_files(self.directory, suffix) - set(base_offsets):
                 segment_path(self.directory, orphan, suffix).unlink()
         return [Segment.open(self.directory, base_offset, self.config) for base_offset in base_offsets]
 
@@ -322,68 +320,6 @@ def _valid_batches(segment: Segment, file_size: int) -> Iterator[_Scanned]:
         yield _Scanned(position + at, header, batch)
         next_offset = header.next_offset
         at += size
-
-
-# -- files of the directory --------------------------------------------------------------------------------------
-
-
-def finish_swaps(directory: Path) -> None:
-    """Complete or undo what a compaction or deletion had begun when the process stopped.
-
-    `.swap` files are complete and replace the segments whose offsets they cover; a `.cleaned` file is not, and a
-    `.swap` that was made together with it is not to be used either.
-    """
-    swaps: list[Path] = []
-    smallest_cleaned = 2**63
-    for path in directory.iterdir():
-        if path.suffix in (DELETED_SUFFIX, _TEMPORARY_SUFFIX):
-            path.unlink()
-        elif path.suffix == CLEANED_SUFFIX:
-            smallest_cleaned = min(smallest_cleaned, _base_offset(path))
-            path.unlink()
-        elif path.suffix == SWAP_SUFFIX:
-            swaps.append(path)
-    usable = []
-    for path in swaps:
-        if _base_offset(path) >= smallest_cleaned:
-            path.unlink()
-        else:
-            usable.append(path)
-    swapped_logs = [path for path in usable if Path(path.stem).suffix == LOG_SUFFIX]
-    for path in swapped_logs:
-        _remove_replaced(directory, _base_offset(path), _end_of_log_file(path))
-    for path in usable:
-        path.rename(path.with_name(path.stem))
-
-
-def _remove_replaced(directory: Path, start: int, end: int) -> None:
-    for base_offset in _base_offsets(directory, LOG_SUFFIX):
-        if start <= base_offset < end:
-            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
-                segment_path(directory, base_offset, suffix).unlink(missing_ok=True)
-
-
-def _end_of_log_file(path: Path) -> int:
-    """The offset after the last batch of a log file that has no index to help."""
-    data = memoryview(path.read_bytes())
-    end = _base_offset(path) + 1
-    at = 0
-    while at + HEADER_SIZE <= len(data):
-        header = read_header(data, at)
-        if header.magic != MAGIC_V2 or header.size < HEADER_SIZE:
-            break
-        end = header.next_offset
-        at += header.size
-    return end
-
-
-def _base_offset(path: Path) -> int:
-    name = path.name.partition(".")[0]
-    return int(name) if name.isdigit() else -1
-
-
-def _base_offsets(directory: Path, suffix: str) -> set[int]:
-    return {int(path.stem) for path in directory.glob(f"*{suffix}") if path.stem.isdigit()}
 
 
 def _remove_stray_snapshots(directory: Path, base_offsets: list[int], log_end_offset: int) -> None:

@@ -16,7 +16,7 @@ from struct import Struct
 
 from ottla.base.errors import CorruptBatchError
 from ottla.log.config import LogConfig
-from ottla.log.file import LogFile
+from ottla.log.file import LogFile, file_names
 from ottla.log.index_file import CorruptIndexError
 from ottla.log.offset_index import OffsetIndex
 from ottla.log.time_index import TimeIndex
@@ -42,6 +42,12 @@ _walk_header = Struct(">qi4xb6xi")
 _unpack_walk = _walk_header.unpack_from
 
 _log = logging.getLogger(__name__)
+
+
+def offsets_of_files(directory: Path, suffix: str) -> set[int]:
+    """The offsets in the names of those files of a partition that have this suffix."""
+    stems = [name[: -len(suffix)] for name in file_names(directory) if name.endswith(suffix)]
+    return {int(stem) for stem in stems if stem.isdigit()}
 
 
 def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:

@@ -32,7 +32,7 @@ def max_by_scan(log: PartitionLog) -> tuple[int, int]:
     return newest.timestamp, newest.offset
 
 
-@settings(max_examples=80, suppress_health_check=FRESH_LOG)
+@settings(max_examples=40, suppress_health_check=FRESH_LOG)
 @given(
     batches=st.lists(st.lists(st.integers(100, 200), min_size=1, max_size=4), min_size=1, max_size=30),
     start=st.integers(0, 20),

@@ -101,7 +101,7 @@ def test_a_reader_keeps_its_file(make_log: MakeLog) -> None:
     assert slice_bytes(held) == expected
 
 
-@settings(max_examples=60, suppress_health_check=FRESH_LOG)
+@settings(max_examples=30, suppress_health_check=FRESH_LOG)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 300)), min_size=1, max_size=40),
     interval=st.sampled_from([0, 100, 4096]),

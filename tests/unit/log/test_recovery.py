@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.log.partition_log import Origin, PartitionLog
-from ottla.log.recovery import finish_swaps
+from ottla.log.swap import finish_swaps
 from ottla.records.batch import iter_headers
 from ottla.records.control import end_transaction_marker
 from tests.unit.log.samples import FRESH_LOG, NOW_MS, MakeLog, append, batch, idempotent, read_all, reopen, slice_bytes
@@ -82,7 +82,7 @@ def test_after_a_crash_everything_written_is_there(make_log: MakeLog) -> None:
 
 def test_a_cut_at_any_byte(make_log: MakeLog, tmp_path: Path) -> None:
     log = make_log(index_interval_bytes=100)
-    fill(log, 6)
+    fill(log, 4)
     data = log_bytes(log)
     ends = [0] + [position + header.size for position, header in iter_headers(data)]
     for length in range(len(data)):
@@ -103,7 +103,7 @@ def reopen_with(log: PartitionLog, directory: Path, spoil: Callable[[bytes], byt
         log.directory = original
 
 
-@settings(max_examples=100, suppress_health_check=FRESH_LOG)
+@settings(max_examples=60, suppress_health_check=FRESH_LOG)
 @given(data=st.data())
 def test_a_flipped_bit(make_log: MakeLog, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     log = make_log(index_interval_bytes=100)
