@@ -258,12 +258,15 @@ class ClientConnection:
     # Replies, in the order of their requests
 
     def _add_reply(self, pieces: Sequence[Piece]) -> None:
-        self._count_unsent(pieces)
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                self._unsent_bytes += len(piece)
         if self._slots:
             self._slots.append(pieces)
             self._hold_if_slots_full()
-        else:
-            self._outgoing.extend(pieces)
+            return
+        self._outgoing.extend(pieces)
+        if not self._is_in_turn_end:
             self._join_turn_end()
 
     def _add_deferred(self, deferred: Deferred) -> None:
