@@ -245,25 +245,28 @@ class PartitionLog(SegmentedLog):
         if offset >= end_offset:
             return LogRead(None, offset, segments.active.base_offset, True)
         number = segments.number_of(offset)
-        # A segment may hold nothing at or above the offset, when compaction has removed its end.
-        for segment in segments.all()[number:]:
-            segment_end = segments.end_of(number, log_end_offset)
-            number += 1
-            position = segment.position_of(offset)
-            if position >= segment.size:
-                continue
-            limit = segment.size if segment_end <= end_offset else segment.position_of(end_offset)
-            if limit <= position:
-                break
-            length = limit - position
-            if length > max_bytes:
-                length = max_bytes
-                if min_one_batch:
-                    length = max(length, segment.header_at(position).size)
-                if length == 0:
+        try:
+            # A segment may hold nothing at or above the offset, when compaction has removed its end.
+            for segment in segments.all()[number:]:
+                segment_end = segments.end_of(number, log_end_offset)
+                number += 1
+                position = segment.position_of(offset)
+                if position >= segment.size:
+                    continue
+                limit = segment.size if segment_end <= end_offset else segment.position_of(end_offset)
+                if limit <= position:
                     break
-            data = FileSlice(segment.log, position, length)
-            return LogRead(data, offset, segment.base_offset, number == len(segments))
+                length = limit - position
+                if length > max_bytes:
+                    length = max_bytes
+                    if min_one_batch:
+                        length = max(length, segment.header_at(position).size)
+                    if length == 0:
+                        break
+                data = FileSlice(segment.log, position, length)
+                return LogRead(data, offset, segment.base_offset, number == len(segments))
+        except OSError as e:
+            raise self._failed("read", e) from e
         return LogRead(None, offset, segments.active.base_offset, True)
 
     def available_bytes(self, offset: int, end_offset: int) -> int:
@@ -286,12 +289,18 @@ class PartitionLog(SegmentedLog):
 
     def find_by_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record that is at least as young as `timestamp_ms`."""
-        found = lookup.find_by_timestamp(self.segments, timestamp_ms, self.log_start_offset, self.log_end_offset)
+        try:
+            found = lookup.find_by_timestamp(self.segments, timestamp_ms, self.log_start_offset, self.log_end_offset)
+        except OSError as e:
+            raise self._failed("search", e) from e
         return TimestampOffset(*found) if found else None
 
     def find_max_timestamp(self) -> TimestampOffset | None:
         """The record with the largest timestamp."""
-        found = lookup.find_max_timestamp(self.segments, self.log_start_offset, self.log_end_offset)
+        try:
+            found = lookup.find_max_timestamp(self.segments, self.log_start_offset, self.log_end_offset)
+        except OSError as e:
+            raise self._failed("search", e) from e
         return TimestampOffset(*found) if found else None
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:

@@ -7,67 +7,25 @@ Recovery and replication apply without checking. Snapshots let a restart begin n
 from __future__ import annotations
 
 import logging
-from collections import deque
-from dataclasses import dataclass, field
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple
 
-from ottla.base.errors import ErrorCode, KafkaError, OttlaError
+from ottla.base.errors import ErrorCode, KafkaError
 from ottla.log.checkpoints import replace_file
-from ottla.log.segment import SNAPSHOT_SUFFIX, offsets_of_files, segment_path
-from ottla.records.batch import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, BatchHeader
-from ottla.records.checksum import crc32c
+from ottla.log.producer_snapshot import (
+    NO_OFFSET,
+    ProducerEntry,
+    SnapshotError,
+    StoredBatch,
+    decode_snapshot,
+    encode_snapshot,
+    find_snapshots,
+)
+from ottla.log.segment import SNAPSHOT_SUFFIX, segment_path
+from ottla.records.batch import MAX_SEQUENCE, NO_SEQUENCE, BatchHeader
 from ottla.records.control import EndMarker
 
-DUPLICATE_WINDOW = 5
-"""As many batches as a client may have in flight, so that each of them can be recognised when it is sent again."""
-
-_SNAPSHOT_VERSION = 1
-_SNAPSHOT_HEAD = Struct(">hIi")
-_SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
-_CRC_END = 6
-_NO_OFFSET = -1
-_NO_COORDINATOR_EPOCH = -1
-
 _log = logging.getLogger(__name__)
-
-
-class StoredBatch(NamedTuple):
-    """A batch that is in the log, as far as recognising it again needs."""
-
-    base_sequence: int
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
-
-    @property
-    def first_offset(self) -> int:
-        return self.last_offset - self.offset_delta
-
-
-@dataclass(slots=True)
-class ProducerEntry:
-    producer_id: int
-    producer_epoch: int = NO_PRODUCER_EPOCH
-    batches: deque[StoredBatch] = field(default_factory=lambda: deque(maxlen=DUPLICATE_WINDOW))
-    coordinator_epoch: int = _NO_COORDINATOR_EPOCH
-    last_timestamp: int = NO_TIMESTAMP
-    transaction_first_offset: int = _NO_OFFSET
-    """Where the open transaction began; -1 if none is open."""
-
-    @property
-    def has_ended_transaction(self) -> bool:
-        return self.coordinator_epoch != _NO_COORDINATOR_EPOCH
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    @property
-    def last_offset(self) -> int:
-        return self.batches[-1].last_offset if self.batches else _NO_OFFSET
 
 
 class CompletedTransaction(NamedTuple):
@@ -76,10 +34,6 @@ class CompletedTransaction(NamedTuple):
     last_offset: int
     """The offset of the marker."""
     is_aborted: bool
-
-
-class SnapshotError(OttlaError):
-    """A producer snapshot that cannot be trusted."""
 
 
 class ProducerStates:
@@ -121,14 +75,14 @@ class ProducerStates:
                 f"producer {producer_id} begins epoch {producer_epoch} with sequence {base_sequence} instead of 0",
                 code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             )
-        if entry.transaction_first_offset != _NO_OFFSET and not is_transactional:
+        if entry.transaction_first_offset != NO_OFFSET and not is_transactional:
             self.check_not_in_transaction(producer_id)
         return None
 
     def check_not_in_transaction(self, producer_id: int) -> None:
         """A producer must not mix plain batches into its open transaction."""
         entry = self.entries.get(producer_id)
-        if entry is not None and entry.transaction_first_offset != _NO_OFFSET:
+        if entry is not None and entry.transaction_first_offset != NO_OFFSET:
             raise KafkaError(
                 f"producer {producer_id} sent a plain batch while its transaction of offset "
                 f"{entry.transaction_first_offset} is open",
@@ -180,7 +134,7 @@ class ProducerStates:
             StoredBatch(base_sequence, last_sequence, last_offset, last_offset - first_offset, max_timestamp)
         )
         entry.last_timestamp = max_timestamp
-        if is_transactional and entry.transaction_first_offset == _NO_OFFSET:
+        if is_transactional and entry.transaction_first_offset == NO_OFFSET:
             entry.transaction_first_offset = first_offset
             self._open[first_offset] = producer_id
             if self.first_unstable_offset is None:
@@ -199,9 +153,9 @@ class ProducerStates:
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = timestamp
         first_offset = entry.transaction_first_offset
-        if first_offset == _NO_OFFSET:
+        if first_offset == NO_OFFSET:
             return None
-        entry.transaction_first_offset = _NO_OFFSET
+        entry.transaction_first_offset = NO_OFFSET
         self._open.pop(first_offset, None)
         self._unreplicated[first_offset] = offset
         return CompletedTransaction(producer_id, first_offset, offset, not marker.commit)
@@ -240,7 +194,7 @@ class ProducerStates:
         expired = [
             entry.producer_id
             for entry in self.entries.values()
-            if entry.transaction_first_offset == _NO_OFFSET and now_ms - entry.last_timestamp > expiration_ms
+            if entry.transaction_first_offset == NO_OFFSET and now_ms - entry.last_timestamp > expiration_ms
         ]
         for producer_id in expired:
             del self.entries[producer_id]
@@ -302,65 +256,9 @@ class ProducerStates:
                 continue
             self.clear(offset)
             self.entries = {entry.producer_id: entry for entry in entries}
-            open_now = [e for e in entries if e.transaction_first_offset != _NO_OFFSET]
+            open_now = [e for e in entries if e.transaction_first_offset != NO_OFFSET]
             open_now.sort(key=lambda e: e.transaction_first_offset)
             self._open = {e.transaction_first_offset: e.producer_id for e in open_now}
             self._refresh_unstable()
             return
         self.clear(start_offset)
-
-
-def find_snapshots(directory: Path) -> dict[int, Path]:
-    """The snapshot files by the offset they end at."""
-    return {
-        offset: segment_path(directory, offset, SNAPSHOT_SUFFIX)
-        for offset in offsets_of_files(directory, SNAPSHOT_SUFFIX)
-    }
-
-
-def encode_snapshot(entries: list[ProducerEntry]) -> bytes:
-    body = [_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(entries))[_CRC_END:]]
-    for entry in entries:
-        last = entry.batches[-1] if entry.batches else None
-        body.append(
-            _SNAPSHOT_ENTRY.pack(
-                entry.producer_id,
-                entry.producer_epoch,
-                last.last_sequence if last else NO_SEQUENCE,
-                last.last_offset if last else _NO_OFFSET,
-                last.offset_delta if last else 0,
-                entry.last_timestamp,
-                entry.coordinator_epoch,
-                entry.transaction_first_offset,
-            )
-        )
-    data = b"".join(body)
-    return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(data), 0)[:_CRC_END] + data
-
-
-def decode_snapshot(data: bytes) -> list[ProducerEntry]:
-    """The inverse of `encode_snapshot`; raises SnapshotError on damage. Only the newest batch per producer is known."""
-    if len(data) < _SNAPSHOT_HEAD.size:
-        raise SnapshotError("it is too short")
-    version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
-    if version != _SNAPSHOT_VERSION:
-        raise SnapshotError(f"its version is {version}")
-    if crc32c(data[_CRC_END:]) != crc:
-        raise SnapshotError("its checksum is wrong")
-    if len(data) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
-        raise SnapshotError(f"it does not hold the {count} producers it announces")
-    entries = []
-    for fields in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :]):
-        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset = fields
-        entry = ProducerEntry(
-            producer_id,
-            epoch,
-            coordinator_epoch=coordinator_epoch,
-            last_timestamp=timestamp,
-            transaction_first_offset=first_offset,
-        )
-        if last_offset >= 0:
-            base_sequence = NO_SEQUENCE if last_sequence == NO_SEQUENCE else (last_sequence - delta) & MAX_SEQUENCE
-            entry.batches.append(StoredBatch(base_sequence, last_sequence, last_offset, delta, timestamp))
-        entries.append(entry)
-    return entries

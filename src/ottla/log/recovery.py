@@ -20,7 +20,8 @@ from ottla.log.index_file import CorruptIndexError
 from ottla.log.leader_epochs import FILE_NAME as EPOCH_FILE_NAME
 from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.partition_log import PartitionLog
-from ottla.log.producer_state import ProducerStates, SnapshotError, decode_snapshot, find_snapshots
+from ottla.log.producer_snapshot import SnapshotError, decode_snapshot, find_snapshots
+from ottla.log.producer_state import ProducerStates
 from ottla.log.replay import replay_into_index, replay_producers
 from ottla.log.segment import (
     INDEX_SUFFIX,

@@ -19,7 +19,8 @@ from ottla.log.config import LogConfig
 from ottla.log.file import sync_directory
 from ottla.log.leader_epochs import FILE_NAME as EPOCH_FILE_NAME
 from ottla.log.leader_epochs import LeaderEpochs
-from ottla.log.producer_state import ProducerStates, find_snapshots
+from ottla.log.producer_snapshot import find_snapshots
+from ottla.log.producer_state import ProducerStates
 from ottla.log.replay import replay_producers
 from ottla.log.segment import Segment
 from ottla.log.segment_set import SegmentSet

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.log.partition_log import Origin, PartitionLog
-from ottla.log.producer_state import (
+from ottla.log.producer_snapshot import (
     ProducerEntry,
-    ProducerStates,
     SnapshotError,
     StoredBatch,
     decode_snapshot,
     encode_snapshot,
 )
+from ottla.log.producer_state import ProducerStates
 from ottla.records.batch import MAX_SEQUENCE
 from ottla.records.control import end_transaction_marker
 from tests.unit.log.samples import NOW_MS, MakeLog, append, batch, idempotent, reopen
