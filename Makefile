@@ -14,7 +14,7 @@ PYTHON ?= $(shell for candidate in python3.14 python3.13 python3.12 python3.11 p
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run check test lint format docs crash bench clean java-notice
+.PHONY: help setup run check test lint format docs crash bench clean tools
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,8 +37,8 @@ run: $(STAMP) ## Run a broker on 127.0.0.1 (PORT=9092) with its data in ./data (
 check: lint ## Format, lint, types, layers and the fast tests: before every commit
 	$(BIN)/pytest -q -n $(JOBS) tests/unit
 
-test: lint java-notice ## Everything CI runs
-	$(BIN)/pytest -n $(JOBS) tests
+test: lint tools ## Everything CI runs
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup tests
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -59,7 +59,8 @@ crash: $(STAMP) ## Kill a broker under load (KILLS=100) at seeded moments (SEED=
 bench: $(STAMP) ## Measure against limits and peers (BENCH=--quick for a short run)
 	$(BIN)/python -m bench $(BENCH)
 
-java-notice:
+tools:
+	@scripts/install_tools.sh
 	@command -v java >/dev/null 2>&1 || echo "Java was not found, so the tests that use Kafka's own tools and ZooKeeper will be skipped."
 
 clean: ## Remove caches and build products (not the data, not the virtual environment)
