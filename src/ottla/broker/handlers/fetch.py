@@ -24,6 +24,8 @@ FIRST_VERSION_WITH_IDS = 13
 _CONSUMER = -1
 _DEBUGGING_CONSUMER = -2
 _READ_COMMITTED = 1
+# An empty set of records, as Kafka sends it: librdkafka cannot read a null one and never gets past it.
+_NO_RECORDS = b""
 
 KeyedResult = tuple[PartitionKey, FetchResult]
 
@@ -144,6 +146,7 @@ def _read(
                 last_stable_offset,
                 log.log_start_offset,
                 diverging_epoch=diverging,
+                records=_NO_RECORDS,
             )
             return at_fork, 0, False
     is_committed_read = False
@@ -167,7 +170,7 @@ def _read(
         last_stable_offset,
         log.log_start_offset,
         aborted=aborted,
-        records=found.data,
+        records=_NO_RECORDS if found.data is None else found.data,
     )
     if found.data is None:
         return result, 0, False
@@ -197,7 +200,7 @@ def _failed(context: RequestContext, key: PartitionKey, index: int, error: Kafka
         log_start_offset = partition.log.log_start_offset
         if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             leader = (partition.leader_id, partition.leader_epoch)
-    return FetchResult(index, error.code, -1, -1, log_start_offset, current_leader=leader)
+    return FetchResult(index, error.code, -1, -1, log_start_offset, current_leader=leader, records=_NO_RECORDS)
 
 
 def _encode(
