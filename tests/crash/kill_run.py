@@ -42,7 +42,7 @@ PARTITIONS = 3
 _PARTITIONS = [(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
 _LOAD_S_MAX = 1.0
 _START_KILL_S_MAX = 0.8
-_START_KILL_SHARE = 0.4
+_START_KILL_SHARE = 0.25
 
 
 @dataclass

@@ -15,6 +15,7 @@ from ottla.base.types import FileSlice
 from ottla.log import lookup
 from ottla.log.config import LogConfig
 from ottla.log.replay import note_completed, read_end_marker
+from ottla.log.segment import Segment
 from ottla.log.segmented_log import SegmentedLog
 from ottla.log.txn_index import AbortedTransaction
 from ottla.log.validation import (
@@ -260,7 +261,7 @@ class PartitionLog(SegmentedLog):
                 if length > max_bytes:
                     length = max_bytes
                     if min_one_batch:
-                        length = max(length, segment.header_at(position).size)
+                        length = max(length, _size_of_batch(segment, position, limit))
                     if length == 0:
                         break
                 data = FileSlice(segment.log, position, length)
@@ -305,3 +306,11 @@ class PartitionLog(SegmentedLog):
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         return lookup.aborted_transactions(self.segments, start_offset, end_offset)
+
+
+def _size_of_batch(segment: Segment, position: int, limit: int) -> int:
+    """A reply must not promise bytes that are not there, whatever a damaged header says."""
+    size = segment.header_at(position).size
+    if size > limit - position:
+        raise CorruptBatchError(f"{segment.log.path} holds no whole batch at position {position}")
+    return size
