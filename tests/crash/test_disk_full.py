@@ -1,0 +1,223 @@
+"""A full disk: what was not written is not acknowledged, what was acknowledged is there once there is room again."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ottla.base.errors import ErrorCode
+from ottla.records.builder import NewRecord, build_batch
+from tests.broker_process import BrokerProcess
+from tests.crash import wire_view
+from tests.crash.log_files import PartitionFiles, parse_batches, partition_directories
+from tests.raw_client import ConnectionClosedError, RawClient
+
+pytestmark = pytest.mark.crash
+
+TOPIC = "filling"
+PARTITIONS = 4
+SMALL_BYTES = 4 << 20
+INDEX_INTERVAL_BYTES = 4096
+SETTINGS = {"log.segment.bytes": "500000", "log.index.size.max.bytes": "65536"}
+_ROUNDS_MAX = 1000
+_STOP_TIMEOUT_S = 20
+
+
+class SmallDisk:
+    """A file system in memory with little room."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def mount(self) -> None:
+        self.path.mkdir()
+        size = f"size={SMALL_BYTES}"
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(self.path)], capture_output=True, check=False
+        )
+        if done.returncode != 0:
+            pytest.skip("mounting a file system is not permitted here")
+
+    def grow(self) -> None:
+        subprocess.run(["mount", "-o", f"remount,size={SMALL_BYTES * 8}", str(self.path)], check=True)
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", str(self.path)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    disk = SmallDisk(tmp_path / "small")
+    disk.mount()
+    yield disk
+    disk.unmount()
+
+
+class Writer:
+    """Sends numbered batches to every partition and remembers the fate of each."""
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[int, dict[int, int]] = defaultdict(dict)
+        """Per partition: the base offset by the batch's number."""
+        self.errors: dict[int, list[int]] = defaultdict(list)
+        self.number = 0
+
+    def write_round(self, client: RawClient, acks: int = -1) -> bool:
+        """One batch to each partition; returns whether any was refused."""
+        self.number += 1
+        batch = build_batch([NewRecord(None, b"%d " % self.number + bytes(20_000), (), self.number)])
+        any_error = False
+        for partition, (code, offset) in wire_view.produce(
+            client, TOPIC, dict.fromkeys(range(PARTITIONS), batch), acks
+        ).items():
+            if code:
+                self.errors[partition].append(code)
+                any_error = True
+            else:
+                self.acknowledged[partition][self.number] = offset
+        return any_error
+
+    def check(self, partition: int, data: bytes) -> None:
+        """`data` holds what was acknowledged where it was, and nothing that was not sent."""
+        values = {
+            record.offset: record.value
+            for batch in parse_batches(data, f"partition {partition}")
+            for record in batch.records()
+        }
+        for number, offset in self.acknowledged[partition].items():
+            assert values[offset] == b"%d " % number + bytes(20_000), f"{partition} at {offset}"
+        # One batch may be there whose reply could not be given, but none that was refused.
+        assert len(values) <= len(self.acknowledged[partition]) + 1
+
+
+def check_everything(broker: BrokerProcess, writer: Writer) -> None:
+    with RawClient(broker.port) as client:
+        for partition in range(PARTITIONS):
+            writer.check(partition, wire_view.fetch_all(client, TOPIC, partition))
+        assert not writer.write_round(client)
+
+
+def check_files(directory: Path) -> None:
+    for path in partition_directories(directory).values():
+        PartitionFiles(path).check(INDEX_INTERVAL_BYTES)
+
+
+def test_one_of_two_directories_is_full(small_disk: SmallDisk, tmp_path: Path) -> None:
+    roomy = tmp_path / "roomy"
+    broker = BrokerProcess(roomy, {**SETTINGS, "log.dirs": f"{roomy},{small_disk.path}"}).start()
+    writer = Writer()
+    try:
+        with RawClient(broker.port) as client:
+            wire_view.create_topic(client, TOPIC, PARTITIONS, {})
+            in_small = {number for _, number in partition_directories(small_disk.path)}
+            assert 0 < len(in_small) < PARTITIONS
+            for _ in range(_ROUNDS_MAX):
+                if writer.write_round(client):
+                    break
+            assert set(writer.errors) <= in_small and writer.errors
+            # From here on the whole directory is offline, and the other one does not care.
+            before = len(writer.acknowledged[(set(range(PARTITIONS)) - in_small).pop()])
+            for acks in (1, -1, 1):
+                writer.write_round(client, acks)
+            for partition in range(PARTITIONS):
+                fetched = wire_view.fetch(client, TOPIC, partition, 0)
+                if partition in in_small:
+                    assert set(writer.errors[partition]) == {ErrorCode.KAFKA_STORAGE_ERROR}
+                    assert (fetched.error_code, fetched.data) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
+                else:
+                    assert len(writer.acknowledged[partition]) == before + 3
+                    assert fetched.error_code == 0 and fetched.data
+        assert broker.stop() == 0
+        assert broker.tracebacks() == []
+        assert any(str(small_disk.path) in line and "has failed" in line for line in broker.log_lines)
+        small_disk.grow()
+        broker.start()
+        check_everything(broker, writer)
+        assert broker.stop() == 0
+    finally:
+        broker.kill()
+    check_files(roomy)
+    check_files(small_disk.path)
+
+
+@pytest.mark.parametrize("ending", ["by itself", "killed"])
+def test_the_only_directory_is_full(small_disk: SmallDisk, ending: str) -> None:
+    broker = BrokerProcess(small_disk.path, dict(SETTINGS)).start()
+    writer = Writer()
+    try:
+        with RawClient(broker.port) as client:
+            wire_view.create_topic(client, TOPIC, PARTITIONS, {})
+            try:
+                for _ in range(_ROUNDS_MAX):
+                    if writer.write_round(client):
+                        break
+            except ConnectionClosedError:
+                pytest.fail("the broker left before it had said why")
+        for codes in writer.errors.values():
+            assert set(codes) == {ErrorCode.KAFKA_STORAGE_ERROR}
+        assert writer.errors
+        if ending == "by itself":
+            assert _wait_for_end(broker) == 1
+            assert any("no log directory can be used" in line for line in broker.log_lines)
+        broker.kill()
+        assert broker.tracebacks() == []
+        small_disk.grow()
+        broker.start()
+        check_everything(broker, writer)
+        assert broker.stop() == 0
+    finally:
+        broker.kill()
+    check_files(small_disk.path)
+
+
+def _wait_for_end(broker: BrokerProcess) -> int:
+    process = broker._process
+    assert process is not None
+    code = process.wait(_STOP_TIMEOUT_S)
+    deadline = time.monotonic() + 5
+    while not any("stopped" in line for line in broker.log_lines) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return code
+
+
+def test_a_start_on_a_full_disk_is_refused_and_harms_nothing(small_disk: SmallDisk) -> None:
+    """Whether after a stop or a kill: the next start that has room finds everything."""
+    broker = BrokerProcess(small_disk.path, dict(SETTINGS)).start()
+    writer = Writer()
+    filler = small_disk.path / "filler"
+    try:
+        with RawClient(broker.port) as client:
+            wire_view.create_topic(client, TOPIC, PARTITIONS, {})
+            for _ in range(5):
+                assert not writer.write_round(client)
+        for end in (broker.stop, broker.kill):
+            end()
+            _fill(filler)
+            try:
+                broker.start()
+            except RuntimeError:
+                assert any("cannot start" in line for line in broker.log_lines), "\n".join(broker.log_lines)
+            broker.kill()
+            assert broker.tracebacks() == [], "\n".join(broker.log_lines)
+            filler.unlink()
+            broker.log_lines.clear()
+            broker.start()
+            check_everything(broker, writer)
+        assert broker.stop() == 0
+    finally:
+        broker.kill()
+    check_files(small_disk.path)
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as f:
+        try:
+            while True:
+                f.write(bytes(4096))
+        except OSError:
+            pass
