@@ -1,0 +1,135 @@
+"""The half of a shard that is about offsets: who may commit, fetch and delete them, and when they go.
+
+What a request means for each partition is in `offset_requests`.
+"""
+
+from __future__ import annotations
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.machines.coordinator import Decision, Token
+from ottla.machines.groups import offset_requests
+from ottla.machines.groups.classic import ClassicGroup
+from ottla.machines.groups.config import GroupConfig, TopicView
+from ottla.machines.groups.consumer_group import ConsumerGroup
+from ottla.machines.groups.group_table import GroupTable
+from ottla.wire.apis.offset_commit import OffsetCommitRequest
+from ottla.wire.apis.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from ottla.wire.apis.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from ottla.wire.apis.txn_offset_commit import TxnOffsetCommitRequest
+
+_MEMBER_EPOCH_VERSION = 9
+
+
+class OffsetShard:
+    def __init__(self, config: GroupConfig, topics: TopicView) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = GroupTable(config, topics)
+        self._offsets = self._groups.offsets
+
+    def commit_offsets(self, request: OffsetCommitRequest, token: Token, *, version: int, now_ms: int) -> Decision:
+        decision = Decision()
+        generation = request.generation_id_or_member_epoch
+        try:
+            self._check_commit(
+                request.group_id, request.member_id, request.group_instance_id, generation, version, decision
+            )
+        except KafkaError as e:
+            errors = offset_requests.all_failed(request.topics, e.code)
+            return decision.reply(token, offset_requests.commit_response(errors))
+        expires_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+        terms = offset_requests.CommitTerms(request.group_id, now_ms, expires_ms)
+        decision.records, errors = offset_requests.commit(request.topics, terms, self._config, self._topics)
+        return decision.reply(token, offset_requests.commit_response(errors))
+
+    def _check_commit(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        version: int,
+        decision: Decision,
+        *,
+        transactional: bool = False,
+    ) -> None:
+        group = self._groups.get(group_id)
+        if group is None:
+            if generation >= 0:
+                knows_epochs = version >= _MEMBER_EPOCH_VERSION and not transactional
+                raise KafkaError(code=ErrorCode.GROUP_ID_NOT_FOUND if knows_epochs else ErrorCode.ILLEGAL_GENERATION)
+        elif isinstance(group, ClassicGroup):
+            group.check_commit(member_id, instance_id, generation, transactional=transactional)
+            member = group.members.get(member_id)
+            if member is not None and not member.is_new:
+                decision.timers.append(group.session_starts(member))
+        elif not (generation < 0 and group.is_empty):
+            _check_consumer_commit(group, member_id, generation, version, transactional)
+
+    def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest, token: Token, *, version: int, now_ms: int
+    ) -> Decision:
+        decision = Decision(producer=(request.producer_id, request.producer_epoch))
+        try:
+            self._check_commit(
+                request.group_id,
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id,
+                version,
+                decision,
+                transactional=True,
+            )
+        except KafkaError as e:
+            errors = offset_requests.all_failed(request.topics, e.code)
+            return decision.reply(token, offset_requests.transactional_commit_response(errors))
+        terms = offset_requests.CommitTerms(request.group_id, now_ms)
+        decision.records, errors = offset_requests.commit(request.topics, terms, self._config, self._topics)
+        return decision.reply(token, offset_requests.transactional_commit_response(errors))
+
+    def fetch_offsets(self, group: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
+        owner = self._groups.get(group.group_id)
+        if isinstance(owner, ConsumerGroup) and (group.member_id is not None or group.member_epoch >= 0):
+            try:
+                owner.check_fetch(group.member_id or "", group.member_epoch)
+            except KafkaError as e:
+                return OffsetFetchResponseGroup(group_id=group.group_id, error_code=e.code)
+        return offset_requests.fetch(self._offsets, group, require_stable=require_stable)
+
+    def delete_offsets(self, request: OffsetDeleteRequest, token: Token, *, now_ms: int) -> Decision:
+        group = self._groups.get(request.group_id)
+        try:
+            if group is None:
+                raise KafkaError(code=ErrorCode.GROUP_ID_NOT_FOUND)
+            if isinstance(group, ClassicGroup):
+                group.check_offsets_deletable()
+        except KafkaError as e:
+            return Decision().reply(token, OffsetDeleteResponse(error_code=e.code))
+        records, response = offset_requests.delete(
+            self._offsets, request.group_id, request.topics, self._topics, group.is_subscribed_to
+        )
+        return Decision(records=records).reply(token, response)
+
+    def expire_offsets(self, now_ms: int) -> Decision:
+        decision = Decision()
+        for group in self._groups:
+            decision.records += self._groups.expire(group, now_ms)
+        return decision
+
+    def topic_deleted(self, topics: set[str], now_ms: int) -> Decision:
+        return Decision(records=self._offsets.tombstones_of_topics(topics))
+
+
+def _check_consumer_commit(
+    group: ConsumerGroup, member_id: str, member_epoch: int, version: int, transactional: bool
+) -> None:
+    if not transactional and version < _MEMBER_EPOCH_VERSION:
+        # An older client would not understand that its epoch is stale.
+        raise KafkaError(code=ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        group.check_commit(member_id, member_epoch)
+    except KafkaError as e:
+        if transactional and e.code is ErrorCode.STALE_MEMBER_EPOCH:
+            # TxnOffsetCommit has no word for it.
+            raise KafkaError(code=ErrorCode.ILLEGAL_GENERATION) from e
+        raise
