@@ -241,7 +241,8 @@ def advertised(client: RawClient) -> dict[int, range]:
 
 
 def test_every_advertised_api_has_a_request_here(client: RawClient) -> None:
-    assert {ApiKey(key).name for key in advertised(client)} == {ApiKey(key).name for key in REQUESTS}
+    untested = {ApiKey(key).name for key in advertised(client)} - {ApiKey(key).name for key in REQUESTS}
+    assert untested == set(), "a new API needs a request in REQUESTS"
 
 
 @pytest.mark.parametrize("api_key", REQUESTS, ids=[ApiKey(key).name.lower() for key in REQUESTS])
@@ -263,8 +264,8 @@ def test_every_version_is_answered(broker: BrokerProcess, client: RawClient, new
 def test_a_version_beyond_the_advertised_ones_closes_the_connection(
     broker: BrokerProcess, client: RawClient, api_key: int
 ) -> None:
-    first, *_, last = [*advertised(client)[api_key], advertised(client)[api_key][-1]]
-    for version in (first - 1, last + 1):
+    versions = advertised(client)[api_key]
+    for version in (versions[0] - 1, versions[-1] + 1):
         with RawClient(broker.port) as other:
             header = b"".join(n.to_bytes(2, "big", signed=True) for n in (api_key, version)) + b"\0\0\0\1\xff\xff\0"
             other.send_bytes(len(header).to_bytes(4, "big") + header)
@@ -276,7 +277,6 @@ def test_an_empty_fetch_holds_an_empty_set_of_records(client: RawClient, new_top
     """Not a null one: librdkafka cannot read it."""
     stage = Stage(client, new_topic)
     request = stage.fetch(version)
-    request.topics[0].partitions[0].fetch_offset = len(RECORDS)
     for offset, code in ((len(RECORDS), 0), (len(RECORDS) + 1, 1)):
         request.topics[0].partitions[0].fetch_offset = offset
         response = client.call(request, version)
