@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from collections import defaultdict
@@ -12,6 +13,7 @@ import pytest
 
 from ottla.base.errors import ErrorCode
 from ottla.records.builder import NewRecord, build_batch
+from ottla.wire.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tests.broker_process import BrokerProcess
 from tests.crash import wire_view
 from tests.crash.log_files import PartitionFiles, parse_batches, partition_directories
@@ -185,8 +187,9 @@ def _wait_for_end(broker: BrokerProcess) -> int:
     return code
 
 
-def test_a_start_on_a_full_disk_is_refused_and_harms_nothing(small_disk: SmallDisk) -> None:
-    """Whether after a stop or a kill: the next start that has room finds everything."""
+@pytest.mark.parametrize(("free_kib", "ending"), [(0, "stop"), (0, "kill"), (8, "kill"), (24, "kill"), (36, "stop")])
+def test_a_start_on_a_full_disk_harms_nothing(small_disk: SmallDisk, free_kib: int, ending: str) -> None:
+    """It is refused with a sentence, or it runs and refuses; the next start that has room finds everything."""
     broker = BrokerProcess(small_disk.path, dict(SETTINGS)).start()
     writer = Writer()
     filler = small_disk.path / "filler"
@@ -195,29 +198,45 @@ def test_a_start_on_a_full_disk_is_refused_and_harms_nothing(small_disk: SmallDi
             wire_view.create_topic(client, TOPIC, PARTITIONS, {})
             for _ in range(5):
                 assert not writer.write_round(client)
-        for end in (broker.stop, broker.kill):
-            end()
-            _fill(filler)
-            try:
-                broker.start()
-            except RuntimeError:
-                assert any("cannot start" in line for line in broker.log_lines), "\n".join(broker.log_lines)
-            broker.kill()
-            assert broker.tracebacks() == [], "\n".join(broker.log_lines)
-            filler.unlink()
-            broker.log_lines.clear()
+        broker.stop() if ending == "stop" else broker.kill()
+        _fill(filler, free_kib * 1024)
+        try:
             broker.start()
-            check_everything(broker, writer)
+        except RuntimeError:
+            assert any("cannot start" in line for line in broker.log_lines), "\n".join(broker.log_lines)
+        else:
+            assert free_kib
+            _make_topics_until_refused(broker)
+            broker.stop()
+        assert broker.tracebacks() == [], "\n".join(broker.log_lines)
+        filler.unlink()
+        broker.start()
+        check_everything(broker, writer)
         assert broker.stop() == 0
     finally:
         broker.kill()
     check_files(small_disk.path)
 
 
-def _fill(path: Path) -> None:
+def _make_topics_until_refused(broker: BrokerProcess) -> None:
+    """Until the store has no room for another topic, or the broker no directory to put it in."""
+    with RawClient(broker.port) as client:
+        for number in range(100):
+            topic = CreatableTopic(name=f"further-{number}", num_partitions=20, replication_factor=1)
+            try:
+                response = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
+            except ConnectionClosedError:
+                return
+            assert isinstance(response, CreateTopicsResponse)
+            if response.topics[0].error_code:
+                assert response.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                return
+    pytest.fail("the disk was not full")
+
+
+def _fill(path: Path, free_bytes: int) -> None:
     with path.open("wb", buffering=0) as f:
-        try:
+        with contextlib.suppress(OSError):
             while True:
                 f.write(bytes(4096))
-        except OSError:
-            pass
+        f.truncate(f.tell() - free_bytes)

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ottla.base.clock import Clock, SystemClock
-from ottla.base.errors import StartError
+from ottla.base.errors import KafkaError, StartError
 from ottla.base.types import Endpoint, random_uuid, uuid_to_text
 from ottla.broker.authorizer import AllowAll, Authorizer
 from ottla.broker.config import BrokerConfig
 from ottla.broker.controller import Controller
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.dynamic_configs import DynamicConfigs
+from ottla.broker.group_coordinator import GroupCoordinator
 from ottla.broker.handler import Handler
 from ottla.broker.handlers import all_handlers
 from ottla.broker.housekeeping import Housekeeping
@@ -26,6 +27,7 @@ from ottla.broker.parked import Parked
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.replicas import Replicas
 from ottla.broker.topic_admin import NewTopic, TopicAdmin
+from ottla.broker.transaction_coordinator import TransactionCoordinator
 from ottla.log.log_dir import LogDirs
 from ottla.machines.cluster.image import ClusterImage
 from ottla.machines.fetch_session import FetchSessions
@@ -54,6 +56,8 @@ class Broker:
     controller: Controller
     topic_admin: TopicAdmin
     producer_ids: ProducerIds
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
     parked: Parked
     fetch_sessions: FetchSessions[FetchPartition]
     metadata_cache: MetadataCache
@@ -89,6 +93,9 @@ class Broker:
     async def start(self) -> None:
         try:
             await self._start()
+        except KafkaError as e:
+            await self.stop()
+            raise StartError(e.message) from e
         except BaseException:
             await self.stop()
             raise
@@ -112,6 +119,7 @@ class Broker:
         if not await self.controller.campaign():
             raise StartError("another broker is the controller of this embedded cluster; only one process can use it")
         await self.topic_admin.resume_deletions()
+        self.groups.start()
         self.server.start_accepting()
         self._housekeeping = Housekeeping(self)
         self._housekeeping.start()
@@ -170,6 +178,8 @@ class Broker:
         self.metadata_cache = MetadataCache()
         self.fetch_sessions = FetchSessions(self.config.integer("max.incremental.fetch.session.cache.slots"))
         self.producer_ids = ProducerIds(self.store, self.broker_id)
+        self.groups = GroupCoordinator(self)
+        self.transactions = TransactionCoordinator(self)
         self.controller = Controller(
             self.broker_id,
             self.store,
@@ -190,6 +200,7 @@ class Broker:
     def _cluster_changed(self, deleted_topics: set[str]) -> None:
         for topic in deleted_topics:
             self.dynamic_configs.forget_topic(topic)
+        self.groups.cluster_changed(deleted_topics)
 
     def _topic_config_changed(self, topic: str) -> None:
         self.replicas.set_topic_config(topic, self.dynamic_configs.log_config(topic))
@@ -230,6 +241,8 @@ class Broker:
             await self._housekeeping.stop()
         if hasattr(self, "server"):
             await self.server.stop(grace_ms=STOP_GRACE_MS)
+            await self.groups.stop()
+            await self.transactions.stop()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -135,14 +135,14 @@ class Replicas:
 
     def directory_failed(self, path: Path, error: LogDirError) -> None:
         """Takes the partitions of a failed directory offline; the others go on."""
-        for tp in self.log_dirs.fail(path, error):
-            partition = self.find(*tp)
-            if partition is not None:
+        self.log_dirs.fail(path, error)
+        for partition in list(self):
+            if partition.log.directory.parent == path and not partition.is_offline:
                 partition.is_offline = True
                 partition.leader = None
                 self._parked.moved(partition)
-                if tp.topic in self._watchers:
-                    self._watchers[tp.topic].partition_changed(partition)
+                if partition.tp.topic in self._watchers:
+                    self._watchers[partition.tp.topic].partition_changed(partition)
         if not self.log_dirs.usable_paths:
             self._on_all_failed()
 
@@ -226,7 +226,13 @@ class Replicas:
         found = self.log_dirs.get(tp)
         if found is None:
             # Making directories and files touches the disk: not on the loop's time.
-            return await asyncio.to_thread(self.log_dirs.create, tp, topic_id, await self._read_config(tp.topic))
+            config = await self._read_config(tp.topic)
+            try:
+                return await asyncio.to_thread(self.log_dirs.create, tp, topic_id, config)
+            except LogDirError as e:
+                for path in list(self.log_dirs.failed):
+                    self.directory_failed(path, e)
+                raise
         if topic_id not in (NIL_UUID, found.topic_id) and found.topic_id != NIL_UUID:
             raise KafkaError(
                 "the log on disk belongs to another topic of the same name", code=ErrorCode.INCONSISTENT_TOPIC_ID

@@ -7,6 +7,7 @@ Ephemeral nodes belong to the process that has the file open; what an earlier pr
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,10 +28,13 @@ from ottla.metadata.store import (
     NotEmptyError,
     Operation,
     Set,
+    StoreFailedError,
     Watcher,
 )
 
 _T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (
@@ -102,15 +106,20 @@ class EmbeddedStore:
 
     async def close(self) -> None:
         def end() -> None:
-            with self._connection:
+            try:
                 self._connection.execute("DELETE FROM node WHERE ephemeral")
+            except sqlite3.Error as e:
+                _log.warning("ephemeral nodes are left to the next start: %s", e)
             self._connection.close()
 
         await self._run(end)
         self._thread.shutdown()
 
     async def _run(self, work: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except sqlite3.Error as e:
+            raise StoreFailedError(f"the metadata file cannot be used: {e}") from e
 
     def _tell_watchers(self, path: str) -> None:
         for watched, watcher in list(self._watchers):
@@ -141,7 +150,9 @@ def _commit(connection: sqlite3.Connection, operations: Sequence[Operation]) -> 
         touched = [_apply(connection, operation, commit_id) for operation in operations]
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        # After a failed write SQLite may have rolled back by itself.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
     return touched
 

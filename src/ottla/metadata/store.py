@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from ottla.base.errors import OttlaError
+from ottla.base.errors import ErrorCode, KafkaError, OttlaError
 
 ANY_VERSION = -1
 
@@ -64,6 +64,12 @@ class StoreError(OttlaError):
         self.path = path
 
 
+class StoreFailedError(KafkaError):
+    """The store itself cannot be read or written: a full disk, a lost file."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
 class NodeExistsError(StoreError):
     def __init__(self, path: str) -> None:
         super().__init__(path, "the node exists already")
@@ -100,7 +106,8 @@ class MetadataStore(Protocol):
     async def commit(self, operations: Sequence[Operation]) -> list[str]:
         """Does all of it or nothing, durably; returns the path each operation touched.
 
-        Parents of a created node must exist. Raises a StoreError that names the node which stood in the way.
+        Parents of a created node must exist. Raises a StoreError that names the node which stood in the way, or
+        StoreFailedError if the store could not do it.
         """
 
     def watch(self, path: str, watcher: Watcher) -> Callable[[], None]:
