@@ -15,6 +15,9 @@ from ottla.wire.message import StoredRecord
 
 READ_BYTES = 1_048_576
 
+EndTransaction = Callable[[int, bool], None]
+"""Told of each marker in the log, with its producer and whether it commits."""
+
 Parse = Callable[[bytes, bytes | None], tuple[StoredRecord, StoredRecord | None] | None]
 """Stored key and value to records; None for a key version this broker does not know."""
 
@@ -24,9 +27,6 @@ class Machine(Protocol):
 
     def replay(self, key: StoredRecord, value: StoredRecord | None, context: ReplayContext) -> None: ...
 
-    def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """A marker on this very partition: records of the producer's transaction count now, or never."""
-
     def timer_fired(self, key: TimerKey, now_ms: int) -> Decision: ...
 
     def loaded(self, now_ms: int) -> Decision: ...
@@ -34,7 +34,14 @@ class Machine(Protocol):
     def unload(self) -> list[Token]: ...
 
 
-def replay_log(machine: Machine, parse: Parse, log: PartitionLog, start_offset: int, end_offset: int) -> None:
+def replay_log(
+    machine: Machine,
+    parse: Parse,
+    end_transaction: EndTransaction,
+    log: PartitionLog,
+    start_offset: int,
+    end_offset: int,
+) -> None:
     """Replays [start_offset, end_offset), batch by batch."""
     offset = start_offset
     while offset < end_offset:
@@ -44,19 +51,21 @@ def replay_log(machine: Machine, parse: Parse, log: PartitionLog, start_offset: 
         data = memoryview(os.pread(found.file.fd, found.length, found.position))
         before = offset
         for position, header in iter_headers(data):
-            _replay_batch(machine, parse, data[position : position + header.size], header)
+            _replay_batch(machine, parse, end_transaction, data[position : position + header.size], header)
             offset = header.next_offset
         if offset == before:
             raise OSError(f"{log.topic_partition} holds no whole batch at offset {offset}")
 
 
-def _replay_batch(machine: Machine, parse: Parse, data: memoryview, header: BatchHeader) -> None:
+def _replay_batch(
+    machine: Machine, parse: Parse, end_transaction: EndTransaction, data: memoryview, header: BatchHeader
+) -> None:
     records = read_records(data, header)
     if header.is_control:
         for record in records:
             kind = parse_control_key(record.key)
             if kind in (ControlType.ABORT, ControlType.COMMIT):
-                machine.end_transaction(header.producer_id, kind is ControlType.COMMIT)
+                end_transaction(header.producer_id, kind is ControlType.COMMIT)
         return
     producer_id = header.producer_id if header.is_transactional else -1
     for record in records:

@@ -58,18 +58,26 @@ class CoordinatorRuntime(Generic[M]):
         *,
         make_machine: Callable[[int], M],
         parse: Parse,
+        end_transaction: Callable[[M, int, bool], None],
         perform: Callable[[Shard[M], Any], None],
+        client_code: Callable[[ErrorCode], ErrorCode],
         partition_count: Callable[[], int],
         commit_timeout_ms: int,
     ) -> None:
-        """`make_machine` is given the coordinator epoch; `perform` does the effects that are not replies."""
+        """`make_machine` is given the coordinator epoch.
+
+        `end_transaction` tells a machine of a marker on its partition, `perform` does the effects that are not replies,
+        and `client_code` says what a client is told when an append to the coordinator's own log fails.
+        """
         self.topic = topic
         self._replicas = replicas
         self._parked = parked
         self._clock = clock
         self._make_machine = make_machine
         self._parse = parse
+        self._end_transaction = end_transaction
         self._perform = perform
+        self._client_code = client_code
         self._partition_count = partition_count
         self._commit_timeout_ms = commit_timeout_ms
         self._shards: dict[int, Shard[M]] = {}
@@ -150,17 +158,26 @@ class CoordinatorRuntime(Generic[M]):
         end_offset = partition_log.log_end_offset
         try:
             # Nobody else touches the machine until it is loaded, so a thread may fill it.
-            await asyncio.to_thread(
-                replay_log, shard.machine, self._parse, partition_log, partition_log.log_start_offset, end_offset
-            )
+            await asyncio.to_thread(self._replay, shard, partition_log.log_start_offset, end_offset)
             # What was appended meanwhile (markers of transactions) is short, and nothing more comes in between.
-            replay_log(shard.machine, self._parse, partition_log, end_offset, partition_log.log_end_offset)
+            self._replay(shard, end_offset, partition_log.log_end_offset)
         except Exception:
             log.exception("%s: the coordinator's state cannot be loaded", shard.partition.tp)
             self.drop(shard, KafkaError(code=ErrorCode.NOT_COORDINATOR))
             return
         if not shard.is_dropped:
             self._finish_loading(shard)
+
+    def _replay(self, shard: Shard[M], start_offset: int, end_offset: int) -> None:
+        machine = shard.machine
+        replay_log(
+            machine,
+            self._parse,
+            lambda producer_id, committed: self._end_transaction(machine, producer_id, committed),
+            shard.partition.log,
+            start_offset,
+            end_offset,
+        )
 
     def _finish_loading(self, shard: Shard[M]) -> None:
         shard.is_loaded = True
@@ -182,7 +199,7 @@ class CoordinatorRuntime(Generic[M]):
             last_offset = self._append(shard, decision)
         except KafkaError as e:
             log.warning("%s: an append of the coordinator failed: %s", shard.partition.tp, e)
-            reason = KafkaError(e.message, code=_APPEND_ERRORS.get(e.code, ErrorCode.UNKNOWN_SERVER_ERROR))
+            reason = KafkaError(e.message, code=self._client_code(e.code))
             _fail_replies(decision, reason)
             self._reload(shard, reason)
             return
@@ -248,21 +265,6 @@ class CoordinatorRuntime(Generic[M]):
             _fail_replies(decision, KafkaError(code=ErrorCode.NOT_COORDINATOR))
         else:
             self._perform_all(shard, decision.effects)
-
-
-_APPEND_ERRORS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
-}
-"""What a client is told when the coordinator's own append fails: never a word of a log it does not know."""
 
 
 class _WaitingDecision(Generic[M]):

@@ -52,6 +52,13 @@ class Deferred:
         if self._owner is not None:
             self._owner.deferred_completed(self)
 
+    def forward_to(self, other: Deferred) -> None:
+        """Gives this reply as that of `other`, for a request that turned out to need a second wait."""
+        self._owner = _Forward(other)
+        if self.pieces is not None:
+            other.complete(self.pieces)
+        other.on_abandoned = self.abandon
+
     def close_connection(self) -> None:
         """Instead of a reply: the request turned out to break the protocol, or must not be answered."""
         self._wants_close = True
@@ -71,6 +78,19 @@ class Deferred:
         self._is_abandoned = True
         if self.on_abandoned is not None:
             self.on_abandoned()
+
+
+class _Forward:
+    """Stands in for the connection where a reply is handed on to another one."""
+
+    def __init__(self, target: Deferred) -> None:
+        self._target = target
+
+    def deferred_completed(self, deferred: Deferred) -> None:
+        self._target.complete(deferred.pieces or ())
+
+    def deferred_failed(self) -> None:
+        self._target.close_connection()
 
 
 Outcome = Sequence[Piece] | Deferred

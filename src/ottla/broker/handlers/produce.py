@@ -11,8 +11,16 @@ from collections.abc import Sequence
 from ottla.base.errors import ErrorCode, InvalidRecordError, KafkaError, ProtocolError
 from ottla.broker.authorizer import Operation, ResourceType
 from ottla.broker.handler import Handler, RequestContext
+from ottla.broker.handlers.transactional_produce import (
+    FIRST_VERSION_THAT_ADDS,
+    Unverified,
+    add_partitions,
+    check_in_transaction,
+    unverified_partitions,
+)
 from ottla.broker.replicas import Partition
 from ottla.machines.cluster.topic_names import INTERNAL_TOPICS
+from ottla.machines.transactions.answers import verification_code
 from ottla.net.service import Deferred, Outcome
 from ottla.records.batch import CODEC_MASK, TRANSACTIONAL_BIT, peek_attributes
 from ottla.records.compression import Codec
@@ -29,7 +37,6 @@ TopicResults = list[tuple[str, list[ProduceResult]]]
 
 def handle(context: RequestContext) -> Outcome:
     plan = decode_produce(context.frame, context.version, context.position)
-    broker = context.broker
     acks = plan.acks
     if acks not in (-1, 0, 1):
         return (_encode(context, _all_failed(plan, ErrorCode.INVALID_REQUIRED_ACKS)),)
@@ -37,7 +44,16 @@ def handle(context: RequestContext) -> Outcome:
         Operation.WRITE, ResourceType.TRANSACTIONAL_ID, plan.transactional_id
     ):
         return (_encode(context, _all_failed(plan, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)),)
-    now_ms = broker.clock.wall_ms()
+    if plan.transactional_id is not None and context.version >= FIRST_VERSION_THAT_ADDS:
+        unverified = unverified_partitions(context, plan)
+        if unverified:
+            return _add_partitions_first(context, plan, unverified)
+    return _produce(context, plan)
+
+
+def _produce(context: RequestContext, plan: ProducePlan) -> Outcome:
+    acks = plan.acks
+    now_ms = context.broker.clock.wall_ms()
     results: TopicResults = []
     waiting: list[_Pending] = []
     for topic, partitions in plan.topics:
@@ -53,6 +69,34 @@ def handle(context: RequestContext) -> Outcome:
     if waiting:
         return _wait_for_replicas(context, plan, results, waiting)
     return (_encode(context, results),)
+
+
+def _add_partitions_first(context: RequestContext, plan: ProducePlan, unverified: Unverified) -> Outcome:
+    """The records outlive the request's frame, so they are copied; that happens once per transaction and partition."""
+    kept = plan._replace(
+        topics=[
+            (topic, [(index, None if records is None else memoryview(bytearray(records))) for index, records in parts])
+            for topic, parts in plan.topics
+        ]
+    )
+    context.let_go_of_frame()
+    deferred = Deferred()
+
+    async def add_and_produce() -> None:
+        try:
+            await add_partitions(context, kept.transactional_id or "", unverified)
+        except KafkaError as e:
+            code = verification_code(e.code, ApiKey.PRODUCE, context.version)
+            deferred.complete((_encode(context, _all_failed(kept, code)),))
+            return
+        outcome = _produce(context, kept)
+        if isinstance(outcome, Deferred):
+            outcome.forward_to(deferred)
+        else:
+            deferred.complete(outcome)
+
+    context.broker.spawn(add_and_produce())
+    return deferred
 
 
 def _append(
@@ -74,8 +118,10 @@ def _append(
     attributes = peek_attributes(records)
     if context.version < 7 and attributes & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-    if plan.transactional_id is None and attributes & TRANSACTIONAL_BIT:
-        raise KafkaError(code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if attributes & TRANSACTIONAL_BIT:
+        if plan.transactional_id is None:
+            raise KafkaError(code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        check_in_transaction(context, plan.transactional_id, partition, records)
     needs_all = plan.acks == -1
     info = replicas.append(partition, records, requires_all_replicas=needs_all, now_ms=now_ms)
     if needs_all and partition.log.high_watermark <= info.last_offset:

@@ -1,0 +1,26 @@
+"""What handlers of transaction APIs share: ask the machine of a transactional id and await its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.handler import RequestContext
+from ottla.broker.pending_reply import PendingResult
+from ottla.machines.coordinator import Decision, Token
+from ottla.machines.transactions.answers import Answer
+from ottla.machines.transactions.shard import TransactionShard
+
+
+async def ask(
+    context: RequestContext,
+    transactional_id: str,
+    decide: Callable[[TransactionShard, Token, int], Decision],
+) -> Answer:
+    """Raises KafkaError where this broker does not coordinate the id; what the machine refuses is in the answer."""
+    context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    runtime = context.broker.transactions.runtime
+    shard = runtime.shard_for(transactional_id)
+    pending: PendingResult[Answer] = PendingResult()
+    runtime.run(shard, decide(shard.machine, pending, context.broker.clock.wall_ms()))
+    return await pending.future

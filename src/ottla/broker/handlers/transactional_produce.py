@@ -1,0 +1,77 @@
+"""Records that belong to a transaction: only what the coordinator knows of may be appended (KIP-890).
+
+Without this check a batch that was delayed in the network could land in a later transaction of the same producer, or
+open one that nobody will ever end. Up to Produce version 11 the client has added the partition before and the leader
+verifies it; from version 12 on the leader adds it.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.types import TopicPartition
+from ottla.broker.handler import RequestContext
+from ottla.broker.handlers.transactional import ask
+from ottla.broker.replicas import Partition
+from ottla.log.partition_log import PartitionLog
+from ottla.machines.transactions.answers import verification_code
+from ottla.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, peek_attributes
+from ottla.wire.api_keys import ApiKey
+from ottla.wire.fused.produce import ProducePlan
+
+FIRST_VERSION_THAT_ADDS = 12
+_BROKER_ADD_VERSION = 5
+"""The version of AddPartitionsToTxn in which brokers add partitions for clients that leave it to them."""
+_PRODUCER = struct.Struct(">qh")
+_PRODUCER_POSITION = 43
+
+Unverified = dict[tuple[int, int], list[TopicPartition]]
+"""By producer id and epoch: partitions to which the producer's open transaction has not written yet."""
+
+
+def unverified_partitions(context: RequestContext, plan: ProducePlan) -> Unverified:
+    found: Unverified = {}
+    replicas = context.broker.replicas
+    for topic, partitions in plan.topics:
+        for index, records in partitions:
+            partition = replicas.find(topic, index)
+            if partition is not None and records and _opens_transaction(partition.log, records):
+                producer = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+                found.setdefault(producer, []).append(partition.tp)
+    return found
+
+
+def _opens_transaction(log: PartitionLog, records: memoryview) -> bool:
+    if len(records) < HEADER_SIZE or not peek_attributes(records) & TRANSACTIONAL_BIT:
+        return False
+    producer_id, producer_epoch = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+    entry = log.producers.entries.get(producer_id)
+    return entry is None or entry.producer_epoch != producer_epoch or entry.transaction_first_offset < 0
+
+
+def check_in_transaction(
+    context: RequestContext, transactional_id: str, partition: Partition, records: memoryview
+) -> None:
+    """Raises KafkaError unless the batch may be appended: its transaction has the partition, or has written to it."""
+    broker = context.broker
+    if not _opens_transaction(partition.log, records) or not broker.config.flag(
+        "transaction.partition.verification.enable"
+    ):
+        return
+    producer_id, producer_epoch = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+    code = broker.transactions.verify(transactional_id, producer_id, producer_epoch, [partition.tp])[partition.tp]
+    if code != ErrorCode.NONE:
+        raise KafkaError(code=verification_code(code, ApiKey.PRODUCE, context.version))
+
+
+async def add_partitions(context: RequestContext, transactional_id: str, unverified: Unverified) -> None:
+    """Adds partitions for a client that leaves it to the broker. What is refused then fails the check."""
+    for (producer_id, producer_epoch), partitions in unverified.items():
+        await ask(
+            context,
+            transactional_id,
+            lambda machine, token, now_ms, p=producer_id, e=producer_epoch, tps=partitions: machine.add_partitions(  # type: ignore[misc]
+                transactional_id, p, e, tps, token, version=_BROKER_ADD_VERSION, now_ms=now_ms
+            ),
+        )

@@ -1,0 +1,114 @@
+"""The transaction coordinator: the machines of all transactional ids this broker coordinates, and their markers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.types import TopicPartition
+from ottla.broker.config import BrokerConfig
+from ottla.broker.coordinator_runtime import CoordinatorRuntime, Shard
+from ottla.broker.txn_markers import Marker, write_marker
+from ottla.machines.cluster.topic_names import TRANSACTION_STATE_TOPIC
+from ottla.machines.transactions.answers import SendMarkers, append_failure_code
+from ottla.machines.transactions.record_types import parse_record
+from ottla.machines.transactions.shard import TransactionConfig, TransactionShard
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+log = logging.getLogger(__name__)
+
+MARKER_WAIT_MS = 30_000
+RETRY_MS = 100
+_MARKER_IS_POINTLESS = frozenset(
+    {
+        # The partition knows a newer producer or coordinator, or is gone: whoever comes later has ended it.
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+
+TransactionRuntime = CoordinatorRuntime[TransactionShard]
+
+
+class TransactionCoordinator:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._config = transaction_config(broker.config)
+        self.runtime: TransactionRuntime = CoordinatorRuntime(
+            TRANSACTION_STATE_TOPIC,
+            broker.replicas,
+            broker.parked,
+            broker.clock,
+            make_machine=lambda epoch: TransactionShard(self._config, epoch),
+            parse=parse_record,
+            end_transaction=lambda machine, producer_id, committed: None,
+            perform=self._perform,
+            client_code=append_failure_code,
+            partition_count=self._partition_count,
+            commit_timeout_ms=broker.config.integer("offsets.commit.timeout.ms"),
+        )
+        broker.replicas.watch_topic(TRANSACTION_STATE_TOPIC, self.runtime)
+
+    def _partition_count(self) -> int:
+        topic = self._broker.image.topics.get(TRANSACTION_STATE_TOPIC)
+        if topic is not None:
+            return len(topic.partitions)
+        return self._broker.config.integer("transaction.state.log.num.partitions")
+
+    async def stop(self) -> None:
+        await self.runtime.stop()
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether the partitions are in the producer's open transaction (KIP-890)."""
+        try:
+            machine = self.runtime.shard_for(transactional_id).machine
+        except KafkaError as e:
+            return dict.fromkeys(partitions, e.code)
+        return machine.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
+
+    def _perform(self, shard: Shard[TransactionShard], effect: Any) -> None:
+        if not isinstance(effect, SendMarkers):
+            raise TypeError(f"a transaction cannot ask for {effect!r}")
+        self._broker.spawn(self._send_markers(shard, effect))
+
+    async def _send_markers(self, shard: Shard[TransactionShard], order: SendMarkers) -> None:
+        """Does not give up: a transaction whose outcome is decided must be ended in every partition."""
+        marker = Marker(order.producer_id, order.producer_epoch, order.commit, order.coordinator_epoch)
+        await asyncio.gather(*(self._send_marker(shard, tp, marker) for tp in order.partitions))
+        if not shard.is_dropped:
+            decision = shard.machine.markers_written(
+                order.transactional_id,
+                order.producer_id,
+                order.producer_epoch,
+                now_ms=self._broker.clock.wall_ms(),
+                order=order.order,
+            )
+            self.runtime.run(shard, decision)
+
+    async def _send_marker(self, shard: Shard[TransactionShard], tp: TopicPartition, marker: Marker) -> None:
+        while not shard.is_dropped:
+            try:
+                await write_marker(self._broker, tp, marker, wait_ms=MARKER_WAIT_MS)
+                return
+            except KafkaError as e:
+                if e.code in _MARKER_IS_POINTLESS:
+                    log.info("%s: no marker for producer %d: %s", tp, marker.producer_id, e)
+                    return
+            await asyncio.sleep(RETRY_MS / 1000)
+
+
+def transaction_config(config: BrokerConfig) -> TransactionConfig:
+    return TransactionConfig(
+        max_timeout_ms=config.integer("transaction.max.timeout.ms"),
+        transactional_id_expiration_ms=config.integer("transactional.id.expiration.ms"),
+        abort_interval_ms=config.integer("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+        expiry_interval_ms=config.integer("transaction.remove.expired.transaction.cleanup.interval.ms"),
+    )
