@@ -15,6 +15,7 @@ from ottla.machines.groups.group_table import Group
 from ottla.machines.groups.joining import JoinCall
 from ottla.machines.groups.offset_shard import OffsetShard
 from ottla.machines.groups.rebalance import join_refused, sync_refused
+from ottla.machines.groups.states import GroupState
 from ottla.wire.apis import consumer_group_describe, describe_groups
 from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -179,7 +180,7 @@ class GroupShard(OffsetShard):
     def delete_group(self, group_id: str, token: Token, *, now_ms: int) -> Decision:
         """Replies with an ErrorCode."""
         group = self._groups.get(group_id)
-        if group is None:
+        if group is None or group.state is GroupState.DEAD:
             return Decision().reply(token, ErrorCode.GROUP_ID_NOT_FOUND)
         if not group.is_empty:
             return Decision().reply(token, ErrorCode.NON_EMPTY_GROUP)

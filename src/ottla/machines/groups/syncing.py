@@ -68,6 +68,8 @@ def heartbeat(group: ClassicGroup, request: HeartbeatRequest, token: Token) -> D
 def timer_fired(group: ClassicGroup, key: TimerKey, now_ms: int) -> Decision:
     """A timer that was overtaken by events finds nothing to do."""
     decision = Decision()
+    if group.state is GroupState.DEAD:
+        return decision
     match key:
         case ("session", _, member_id):
             rebalance.session_is_over(group, member_id, decision, now_ms)
