@@ -13,35 +13,25 @@ from typing import NamedTuple
 from ottla.base.errors import CorruptBatchError, InvalidRecordError, OffsetOutOfRangeError
 from ottla.base.types import FileSlice
 from ottla.log import lookup
-from ottla.log.config import LogConfig
 from ottla.log.replay import note_completed, read_end_marker
 from ottla.log.segment import Segment
-from ottla.log.segmented_log import SegmentedLog
+from ottla.log.staged_appends import NOT_STAGED, StagedAppends
 from ottla.log.txn_index import AbortedTransaction
 from ottla.log.validation import (
-    needs_no_look_inside,
     prepare_client_batch,
     prepare_coordinator_batches,
     split_batches,
 )
 from ottla.records.batch import (
-    CRC_START,
-    HEADER_SIZE,
     HEADER_STRUCT,
     LOG_APPEND_TIME_BIT,
-    MAGIC_V2,
     MAX_SEQUENCE,
-    OFFSET_AND_LENGTH_SIZE,
     TRANSACTIONAL_BIT,
     BatchHeader,
     assign_offsets,
 )
-from ottla.records.checksum import crc32c
-from ottla.records.compression import Codec
 from ottla.records.control import EndMarker
 
-_unpack_header = HEADER_STRUCT.unpack_from
-_LAST_CODEC = int(max(Codec))
 _NO_APPEND_TIME = -1
 
 
@@ -76,12 +66,7 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-class PartitionLog(SegmentedLog):
-    def update_config(self, config: LogConfig) -> None:
-        super().update_config(config)
-        self._accepts_as_is = needs_no_look_inside(config)
-        self._max_bytes = min(config.max_message_bytes, config.segment_bytes)
-
+class PartitionLog(StagedAppends):
     # -- appending -----------------------------------------------------------------------------------------------
 
     def append_as_leader(
@@ -91,34 +76,21 @@ class PartitionLog(SegmentedLog):
 
         `records` is patched in place. Whatever is raised, the log is as it was before.
         """
+        self.write_staged(now_ms)
         if origin is not Origin.CLIENT:
             return self._append_from_coordinator(records, leader_epoch, now_ms)
-        size = len(records)
-        if size < HEADER_SIZE:
-            raise CorruptBatchError(f"a batch has at least {HEADER_SIZE} bytes, {size} came")
-        (base_offset, length, _, magic, crc, attributes, last_delta, _, max_timestamp, producer_id, producer_epoch,
-         base_sequence, count) = _unpack_header(records)  # fmt: skip
-        log_append_time_ms = _NO_APPEND_TIME
-        # All rules at once; a batch that breaks one is judged again, rule by rule, to name the first it breaks.
-        if not (
-            self._accepts_as_is
-            and base_offset == 0
-            and length + OFFSET_AND_LENGTH_SIZE == size
-            and magic == MAGIC_V2
-            and size <= self._max_bytes
-            and crc32c(records[CRC_START:]) == crc
-            and last_delta + 1 == count
-            and count > 0
-            and 0 <= attributes & ~TRANSACTIONAL_BIT <= _LAST_CODEC
-            and (base_sequence >= 0 if producer_id >= 0 else attributes & TRANSACTIONAL_BIT == 0)
-            and max_timestamp <= now_ms + self.config.message_timestamp_after_max_ms
-        ):
-            records = prepare_client_batch(records, self.config, now_ms)
-            (_, _, _, _, _, attributes, last_delta, _, max_timestamp, producer_id, producer_epoch, base_sequence,
-             count) = _unpack_header(records)  # fmt: skip
-            if attributes & LOG_APPEND_TIME_BIT:
-                log_append_time_ms = max_timestamp
+        first_offset = self.stage(records, leader_epoch, now_ms)
+        if first_offset == NOT_STAGED:
+            return self._append_with_a_look(records, leader_epoch, now_ms)
+        _, last_offset, max_timestamp = self._staged[0]
+        self.write_staged(now_ms)
+        return AppendInfo(first_offset, last_offset, max_timestamp, _NO_APPEND_TIME, self.log_start_offset, False)
 
+    def _append_with_a_look(self, records: memoryview, leader_epoch: int, now_ms: int) -> AppendInfo:
+        """The long way: every rule by itself, so that a batch that breaks one is told which."""
+        records = prepare_client_batch(records, self.config, now_ms)
+        (_, _, _, _, _, attributes, last_delta, _, max_timestamp, producer_id, producer_epoch, base_sequence,
+         count) = HEADER_STRUCT.unpack_from(records)  # fmt: skip
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
         if producer_id >= 0:
@@ -151,10 +123,12 @@ class PartitionLog(SegmentedLog):
             self._store(records, last_offset, max_timestamp, leader_epoch, now_ms)
         self.log_end_offset = self.producers.end_offset = last_offset + 1
         self._count_unflushed(count, now_ms)
+        log_append_time_ms = max_timestamp if attributes & LOG_APPEND_TIME_BIT else _NO_APPEND_TIME
         return AppendInfo(first_offset, last_offset, max_timestamp, log_append_time_ms, self.log_start_offset, False)
 
     def _store(self, records: memoryview, last_offset: int, max_timestamp: int, leader_epoch: int, now_ms: int) -> None:
         """Write one batch at the end of the log. The end itself is moved by the caller."""
+        self._forget_limits()
         segment = self.segments.active
         first_offset = self.log_end_offset
         try:
@@ -189,6 +163,7 @@ class PartitionLog(SegmentedLog):
 
     def append_as_follower(self, records: memoryview, *, now_ms: int = 0) -> AppendInfo:
         """Store batches as the leader has them. Offsets must go on from the end of this log, gaps are allowed."""
+        self.write_staged(now_ms)
         batches = []
         next_offset = self.log_end_offset
         for position, header in split_batches(records):
@@ -197,7 +172,10 @@ class PartitionLog(SegmentedLog):
                     f"a batch of offset {header.base_offset} cannot follow, the log of {self.topic_partition} "
                     f"goes on at {next_offset}"
                 )
-            marker = read_end_marker(records[position:], header) if header.is_control else None
+            marker = None
+            # Compaction may have left a control batch without its record.
+            if header.is_control and header.record_count:
+                marker = read_end_marker(records[position:], header)
             batches.append((position, header, marker))
             next_offset = header.next_offset
         return self._append_set(records, batches, now_ms)
@@ -206,6 +184,7 @@ class PartitionLog(SegmentedLog):
         self, records: memoryview, batches: list[tuple[int, BatchHeader, EndMarker | None]], now_ms: int
     ) -> AppendInfo:
         """Store batches that have their offsets, with one write."""
+        self._forget_limits()
         first_offset, last_offset = batches[0][1].base_offset, batches[-1][1].last_offset
         max_timestamp = max(header.max_timestamp for _, header, _ in batches)
         segment = self.segments.active
@@ -224,12 +203,6 @@ class PartitionLog(SegmentedLog):
         self.log_end_offset = self.producers.end_offset = last_offset + 1
         self._count_unflushed(sum(header.record_count for _, header, _ in batches), now_ms)
         return AppendInfo(first_offset, last_offset, max_timestamp, _NO_APPEND_TIME, self.log_start_offset, False)
-
-    def _count_unflushed(self, count: int, now_ms: int) -> None:
-        self._unflushed_records += count
-        config = self.config
-        if self._unflushed_records >= config.flush_messages or now_ms - self._last_flush_ms >= config.flush_ms:
-            self.flush_due = True
 
     # -- reading -------------------------------------------------------------------------------------------------
 

@@ -79,6 +79,13 @@ class ProducerStates:
             self.check_not_in_transaction(producer_id)
         return None
 
+    def next_sequence(self, producer_id: int) -> tuple[int, int] | None:
+        """Epoch and sequence number that a batch must have to be plainly the next one; None if nothing is plain."""
+        entry = self.entries.get(producer_id)
+        if entry is None or not entry.batches or entry.transaction_first_offset != NO_OFFSET:
+            return None
+        return entry.producer_epoch, entry.batches[-1].last_sequence + 1
+
     def check_not_in_transaction(self, producer_id: int) -> None:
         """A producer must not mix plain batches into its open transaction."""
         entry = self.entries.get(producer_id)
@@ -206,6 +213,14 @@ class ProducerStates:
         self._unreplicated.clear()
         self.first_unstable_offset = None
         self.end_offset = end_offset
+
+    def take_over(self, other: ProducerStates) -> None:
+        """Become what `other` is, which describes the same log and is not used any more."""
+        self.entries = other.entries
+        self._open = other._open
+        self._unreplicated = other._unreplicated
+        self.first_unstable_offset = other.first_unstable_offset
+        self.end_offset = other.end_offset
 
     def replay(self, header: BatchHeader, marker: EndMarker | None) -> CompletedTransaction | None:
         """Apply a batch read back from the log; `marker` is what a control batch says."""

@@ -184,6 +184,16 @@ class Segment:
         self.note_batch(position, last_offset, max_timestamp)
         self.size = position + len(data)
 
+    def append_all(self, data: list[memoryview], batches: list[tuple[int, int, int]], end_position: int) -> None:
+        """Store batches with one write. `batches` has the position, last offset and largest timestamp of each."""
+        if len(data) == 1:
+            self.write(data[0])
+        else:
+            self._write_all(data, end_position)
+        for position, last_offset, max_timestamp in batches:
+            self.note_batch(position, last_offset, max_timestamp)
+        self.size = end_position
+
     def write(self, data: memoryview) -> int:
         """Put bytes behind the data and return their position; `size` stays, for the caller to move."""
         position = self.size
@@ -195,6 +205,16 @@ class Segment:
             self._cut_torn_tail()
             raise
         return position
+
+    def _write_all(self, data: list[memoryview], end_position: int) -> None:
+        position = self.size
+        try:
+            if os.pwritev(self.log.fd, data, position) != end_position - position:
+                self.log.write_at(position, b"".join(data))
+        except OSError:
+            self._has_torn_tail = True
+            self._cut_torn_tail()
+            raise
 
     def note_batch(self, position: int, last_offset: int, max_timestamp: int) -> None:
         """Index a batch that was written at `position`. Cannot fail."""
@@ -209,15 +229,22 @@ class Segment:
             self._indexed_position = position
             self.is_index_full = self.offset_index.is_full or self.time_index.is_full
         recent = self._recent_last_offsets
-        if not recent and self._recent_from == _NOWHERE:
-            self._recent_from = last_offset
-        elif len(recent) == _RECENT_BATCHES:
+        recent.append(last_offset)
+        self._recent_positions.append(position)
+        count = len(recent)
+        if count == 1:
+            if self._recent_from == _NOWHERE:
+                self._recent_from = last_offset
+        elif count > _RECENT_BATCHES:
             half = _RECENT_BATCHES // 2
             self._recent_from = recent[half - 1] + 1
             del recent[:half]
             del self._recent_positions[:half]
-        recent.append(last_offset)
-        self._recent_positions.append(position)
+
+    @property
+    def free_index_entries(self) -> int:
+        """How many more entries both indexes take before the segment is full."""
+        return min(index.max_entries - 1 - index.entry_count for index in (self.offset_index, self.time_index))
 
     @property
     def first_timestamp(self) -> int:
