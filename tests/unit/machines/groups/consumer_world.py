@@ -23,6 +23,7 @@ from ottla.wire.apis.consumer_group_heartbeat import (
 )
 
 GROUP = "readers"
+_FATAL = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
 class Cluster:
@@ -197,7 +198,7 @@ class Member:
         if response.error_code in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
             self.restart()
             return
-        if response.error_code in (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID):
+        if response.error_code in _FATAL:
             self.restart()
             self.gave_up = True
             return

@@ -186,4 +186,4 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
 
 TestConsumerGroupMachine = ConsumerGroupMachine.TestCase
-TestConsumerGroupMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestConsumerGroupMachine.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
