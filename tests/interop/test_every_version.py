@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from ottla.base.errors import ErrorCode
 from ottla.base.types import NIL_UUID, Uuid
 from ottla.records.batch import read_header
 from ottla.records.builder import NewRecord, build_batch
 from ottla.records.reader import read_records
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.apis import alter_configs, describe_producers, describe_topic_partitions, incremental_alter_configs
+from ottla.wire.apis.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from ottla.wire.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.apis.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from ottla.wire.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -22,6 +29,7 @@ from ottla.wire.apis.describe_cluster import DescribeClusterRequest
 from ottla.wire.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.apis.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from ottla.wire.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.wire.apis.find_coordinator import FindCoordinatorRequest
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest
 from ottla.wire.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -33,6 +41,8 @@ from ottla.wire.apis.offset_for_leader_epoch import (
 from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.wire.message import Request, Response, Struct
 from tests.broker_process import BrokerProcess
+from tests.interop.coordinator_requests import COORDINATED, LOADING, CoordinatorType
+from tests.interop.peers.peer import PATIENCE_S
 from tests.raw_client import ConnectionClosedError, RawClient
 
 pytestmark = pytest.mark.interop
@@ -136,6 +146,16 @@ def delete_records(stage: Stage, version: int) -> Request:
     return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=stage.topic, partitions=[partition])], timeout_ms=5000)
 
 
+def alter_replica_log_dirs(stage: Stage, version: int) -> Request:
+    """Asks for the directory the partition is in already."""
+    described: Any = stage.client.call(
+        DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=stage.topic, partitions=[0])]), 4
+    )
+    (path,) = [result.log_dir for result in described.results if result.topics]
+    topic = AlterReplicaLogDirTopic(name=stage.topic, partitions=[0])
+    return AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
+
+
 REQUESTS: dict[int, Callable[[Stage, int], Request]] = {
     ApiKey.PRODUCE: Stage.produce,
     ApiKey.FETCH: Stage.fetch,
@@ -152,6 +172,7 @@ REQUESTS: dict[int, Callable[[Stage, int], Request]] = {
     ApiKey.DESCRIBE_LOG_DIRS: lambda s, v: DescribeLogDirsRequest(
         topics=[DescribableLogDirTopic(topic=s.topic, partitions=[0])]
     ),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs,
     ApiKey.CREATE_PARTITIONS: lambda s, v: CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=s.topic, count=2 + v, assignments=None)], timeout_ms=5000
     ),
@@ -215,23 +236,30 @@ CHECKS: dict[int, Callable[[Stage, Any], None]] = {
 }
 
 
-def errors_in(value: object, path: str = "") -> Iterator[str]:
+def errors_in(value: object) -> Iterator[ErrorCode]:
     """Every error code of a response that is not 0, however deep it lies."""
     if isinstance(value, list):
-        for i, item in enumerate(value):
-            yield from errors_in(item, f"{path}[{i}]")
+        for item in value:
+            yield from errors_in(item)
     elif isinstance(value, Struct):
         for field in value.FIELDS:
             inner = getattr(value, field.name)
             if field.name.endswith("error_code") and inner != 0:
-                yield f"{path}.{field.name} = {inner}"
-            yield from errors_in(inner, f"{path}.{field.name}")
+                yield ErrorCode(inner)
+            yield from errors_in(inner)
 
 
 @pytest.fixture
 def client(broker: BrokerProcess) -> Iterator[RawClient]:
     with RawClient(broker.port) as raw:
         yield raw
+
+
+def versions_of(client: RawClient, api_key: int) -> range:
+    versions = advertised(client)
+    if api_key not in versions:
+        pytest.skip(f"{ApiKey(api_key).name} is not served")
+    return versions[api_key]
 
 
 def advertised(client: RawClient) -> dict[int, range]:
@@ -241,30 +269,54 @@ def advertised(client: RawClient) -> dict[int, range]:
 
 
 def test_every_advertised_api_has_a_request_here(client: RawClient) -> None:
-    untested = {ApiKey(key).name for key in advertised(client)} - {ApiKey(key).name for key in REQUESTS}
-    assert untested == set(), "a new API needs a request in REQUESTS"
+    untested = {ApiKey(key).name for key in advertised(client)} - {
+        ApiKey(key).name for key in [*REQUESTS, *COORDINATED]
+    }
+    assert untested == set(), "a new API needs a request in REQUESTS or COORDINATED"
 
 
 @pytest.mark.parametrize("api_key", REQUESTS, ids=[ApiKey(key).name.lower() for key in REQUESTS])
 def test_every_version_is_answered(broker: BrokerProcess, client: RawClient, new_topic: str, api_key: int) -> None:
     stage = Stage(client, new_topic)
-    for version in advertised(client)[api_key]:
+    for version in versions_of(client, api_key):
         request = REQUESTS[api_key](stage, version)
         if (api_key, version) in ADVERTISED_BUT_CLOSED:
             with RawClient(broker.port) as other, pytest.raises(ConnectionClosedError):
                 other.call(ProduceRequest(acks=1), version)
             continue
         response: Response = client.call(request, version)
-        assert list(errors_in(response)) == [], f"version {version}"
+        assert list(errors_in(response)) == [], f"version {version}: {response}"
         if api_key in CHECKS:
             CHECKS[api_key](stage, response)
 
 
-@pytest.mark.parametrize("api_key", [key for key in REQUESTS if key != ApiKey.API_VERSIONS])
+@pytest.mark.parametrize("api_key", COORDINATED, ids=[ApiKey(key).name.lower() for key in COORDINATED])
+def test_every_version_is_answered_by_a_coordinator(client: RawClient, new_topic: str, api_key: int) -> None:
+    stage = Stage(client, new_topic)
+    for key_type in CoordinatorType:
+        # As clients do: looking for the coordinator is what makes the broker create the topic behind it.
+        assert call_until_ready(client, FindCoordinatorRequest(key=new_topic, key_type=key_type), 3)[1] == set()
+    asked = COORDINATED[api_key]
+    for version in versions_of(client, api_key):
+        response, errors = call_until_ready(client, asked.request(stage.topic, version), version)
+        assert errors == {asked.error(version)} - {ErrorCode.NONE}, f"version {version}: {response}"
+
+
+def call_until_ready(client: RawClient, request: Request, version: int) -> tuple[Response, set[ErrorCode]]:
+    """Asks again while the coordinator is loading; returns the reply and all error codes in it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        response = client.call(request, version)
+        errors = set(errors_in(response))
+        if not errors & LOADING or time.monotonic() > deadline:
+            return response, errors
+
+
+@pytest.mark.parametrize("api_key", [key for key in [*REQUESTS, *COORDINATED] if key != ApiKey.API_VERSIONS])
 def test_a_version_beyond_the_advertised_ones_closes_the_connection(
     broker: BrokerProcess, client: RawClient, api_key: int
 ) -> None:
-    versions = advertised(client)[api_key]
+    versions = versions_of(client, api_key)
     for version in (versions[0] - 1, versions[-1] + 1):
         with RawClient(broker.port) as other:
             header = b"".join(n.to_bytes(2, "big", signed=True) for n in (api_key, version)) + b"\0\0\0\1\xff\xff\0"
