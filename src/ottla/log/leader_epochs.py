@@ -94,6 +94,11 @@ class LeaderEpochs:
         if above and self._entries[0].start_offset < start_offset:
             self._set([EpochStart(self._entries[above - 1].epoch, start_offset), *self._entries[above:]])
 
+    def take_over(self, other: LeaderEpochs) -> None:
+        """Become what `other` is: it may know of epochs that have written nothing, which no copied batch tells."""
+        if other._entries != self._entries:
+            self._set(other.entries())
+
     def clear(self) -> None:
         if self._entries:
             self._set([])

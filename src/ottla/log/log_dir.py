@@ -10,7 +10,6 @@ import logging
 import os
 import shutil
 import threading
-import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,7 +27,15 @@ from ottla.log.checkpoints import (
 )
 from ottla.log.config import LogConfig
 from ottla.log.dir_claim import DirOwner, lock_directory, read_owner, take_ownership
-from ottla.log.file import sync_directory
+from ottla.log.dir_names import (
+    DELETE_DIR_SUFFIX,
+    FUTURE_DIR_SUFFIX,
+    MOVED_MARK,
+    deleted_directory_name,
+    future_directory_name,
+    partition_of_directory,
+)
+from ottla.log.file import file_names, sync_directory
 from ottla.log.partition_log import PartitionLog
 from ottla.log.recovery import load_partition
 
@@ -36,9 +43,6 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-DELETE_DIR_SUFFIX = "-delete"
-_OTHER_DIR_SUFFIXES = ("-future", "-stray")
-_MAX_NAME_LENGTH = 255
 _CLOSING_THREADS = 8
 
 ConfigFor = Callable[[str], LogConfig]
@@ -57,20 +61,6 @@ class _Doomed(NamedTuple):
     remove_at_ms: int
 
 
-def partition_of_directory(name: str) -> TopicPartition | None:
-    """The partition whose directory has this name; None if it is no partition's."""
-    topic, dash, partition = name.rpartition("-")
-    if not dash or not topic or not partition.isdigit() or name.endswith((DELETE_DIR_SUFFIX, *_OTHER_DIR_SUFFIXES)):
-        return None
-    return TopicPartition(topic, int(partition))
-
-
-def deleted_directory_name(tp: TopicPartition) -> str:
-    """A name that no topic can have, and that a start knows to remove."""
-    suffix = f"-{tp.partition}.{uuid.uuid4().hex}{DELETE_DIR_SUFFIX}"
-    return tp.topic[: _MAX_NAME_LENGTH - len(suffix)] + suffix
-
-
 class LogDirs:
     def __init__(self, paths: list[Path], lock_fds: list[int]) -> None:
         self.paths = paths
@@ -79,6 +69,10 @@ class LogDirs:
         self._lock_fds = lock_fds
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._logs_in: dict[Path, dict[TopicPartition, PartitionLog]] = {path: {} for path in paths}
+        self._futures: dict[TopicPartition, PartitionLog] = {}
+        # Logs whose place was taken by a future one and whose files still have the partition's name.
+        self._replaced: dict[TopicPartition, PartitionLog] = {}
+        self._preferred: dict[TopicPartition, Path] = {}
         self._doomed: list[_Doomed] = []
         # The first guards the tables and is held for moments; the second orders what writes to the disk.
         self._lock = threading.RLock()
@@ -141,7 +135,9 @@ class LogDirs:
         self._clock = clock
         for path in self.paths:
             take_ownership(path, broker_id, cluster_id)
-        for path in self.paths:
+        if len(self.paths) > 1:
+            self._finish_moves()
+        for path in self.usable_paths:
             try:
                 self._load_dir(path, config_for, recovery_threads_per_dir)
             except (OSError, LogDirError) as e:
@@ -150,6 +146,22 @@ class LogDirs:
             raise StartError(f"no log directory can be used: {'; '.join(self.failed.values())}")
         self._is_loaded = True
 
+    def _finish_moves(self) -> None:
+        """Remove logs that had been replaced when the broker ended before it could: the marked copy has everything."""
+        holders: dict[str, list[Path]] = {}
+        for path in self.paths:
+            try:
+                for name in file_names(path):
+                    if partition_of_directory(name) is not None:
+                        holders.setdefault(name, []).append(path / name)
+            except OSError as e:
+                self.fail(path, e)
+        for copies in holders.values():
+            unmarked = [copy for copy in copies if not (copy / MOVED_MARK).exists()]
+            if len(copies) == 2 and len(unmarked) == 1:
+                _log.info("%s is removed: the partition was moved to another directory", unmarked[0])
+                shutil.rmtree(unmarked[0])
+
     def _load_dir(self, path: Path, config_for: ConfigFor, threads: int) -> None:
         marker = path / CLEAN_SHUTDOWN
         is_clean = marker.exists()
@@ -157,6 +169,7 @@ class LogDirs:
             *(_read_offsets(path / name) for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS))
         )
         found: list[tuple[TopicPartition, Path]] = []
+        unfinished: list[Path] = []
         for entry in sorted(path.iterdir()):
             if not entry.is_dir():
                 continue
@@ -165,8 +178,16 @@ class LogDirs:
                 found.append((tp, entry))
             elif entry.name.endswith(DELETE_DIR_SUFFIX):
                 shutil.rmtree(entry)
+            elif entry.name.endswith(FUTURE_DIR_SUFFIX):
+                unfinished.append(entry)
             else:
                 _log.warning("%s is not the directory of a partition and is left alone", entry)
+        if unfinished:
+            _log.warning("%s: %d partitions were being moved here; they stay where they were", path, len(unfinished))
+            for entry in unfinished:
+                shutil.rmtree(entry)
+        if any(tp not in dict(found) for tps in checkpoints for tp in tps):
+            self._stale_checkpoints.add(path)
         if found and not is_clean:
             _log.info("%s was not closed cleanly; checking %d partitions", path, len(found))
 
@@ -207,9 +228,12 @@ class LogDirs:
             other = self._logs.get(log.topic_partition)
             if other is not None:
                 raise StartError(f"{log.topic_partition} is both in {other.directory} and in {log.directory}")
-            directory = log.directory.parent
-            self._logs[log.topic_partition] = log
-            self._logs_in[directory][log.topic_partition] = log
+            self._enter(log)
+
+    def _enter(self, log: PartitionLog) -> None:
+        directory = log.directory.parent
+        self._logs[log.topic_partition] = log
+        self._logs_in[directory][log.topic_partition] = log
         log.write_checkpoints = lambda: self.checkpoint_dir(directory)
 
     # -- partitions ----------------------------------------------------------------------------------------------
@@ -232,27 +256,39 @@ class LogDirs:
     def create(
         self, tp: TopicPartition, topic_id: Uuid, config: LogConfig, *, in_dir: Path | None = None
     ) -> PartitionLog:
-        """A new log, in the directory that holds the fewest partitions unless one is named."""
+        """A new log: in the directory that is named, else the one it was wished for, else the least used."""
         with self._disk_lock:
             if tp in self._logs:
                 raise LogDirError(f"{tp} exists already in {self._logs[tp].directory}")
-            usable = self.usable_paths if in_dir is None else [in_dir]
+            self.remove_replaced(tp)
+            wished = in_dir or self._preferred.pop(tp, None)
+            usable = self.usable_paths if wished is None or (wished in self.failed and not in_dir) else [wished]
             if not usable or usable[0] in self.failed:
                 raise LogDirError("no log directory can take a new partition")
             path = min(usable, key=lambda candidate: len(self._logs_in[candidate]))
-            if path in self._stale_checkpoints:
-                self.checkpoint_dir(path)
-            try:
-                directory = path / str(tp)
-                log = PartitionLog.create(directory, tp, topic_id, config, now_ms=self._clock.wall_ms())
-                sync_directory(path)
-            except OSError as e:
-                error = LogDirError(f"cannot create {tp} in {path}: {e.strerror or e}")
-                if not isinstance(e, FileExistsError):
-                    self.fail(path, error)
-                raise error from e
+            log = self._create_in(path, str(tp), tp, topic_id, config)
             self._add(log)
         return log
+
+    def _create_in(
+        self, path: Path, name: str, tp: TopicPartition, topic_id: Uuid, config: LogConfig, start_offset: int = 0
+    ) -> PartitionLog:
+        if path in self._stale_checkpoints:
+            self.checkpoint_dir(path)
+        try:
+            now_ms = self._clock.wall_ms()
+            log = PartitionLog.create(path / name, tp, topic_id, config, now_ms=now_ms, start_offset=start_offset)
+            sync_directory(path)
+        except OSError as e:
+            error = LogDirError(f"cannot create {tp} in {path}: {e.strerror or e}")
+            if not isinstance(e, FileExistsError):
+                self.fail(path, error)
+            raise error from e
+        return log
+
+    def prefer(self, tp: TopicPartition, path: Path) -> None:
+        """Where to create the partition if it ever comes to this broker."""
+        self._preferred[tp] = path
 
     def delete(self, tp: TopicPartition) -> None:
         """Take a partition away. Its files are removed later; readers that hold them can finish."""
@@ -261,14 +297,23 @@ class LogDirs:
             if log is None:
                 raise LogDirError(f"{tp} has no log here")
             del self._logs_in[log.directory.parent][tp]
-            target = log.directory.with_name(deleted_directory_name(tp))
-            self._stale_checkpoints.add(log.directory.parent)
             try:
-                log.move_to_deleted(target)
-            except OSError as e:
-                error = LogDirError(f"cannot delete {tp}: {e.strerror or e}")
-                self.fail(log.directory.parent, error)
-                raise error from e
+                self.remove_replaced(tp)
+            finally:
+                self._doom(log)
+
+    def _doom(self, log: PartitionLog) -> None:
+        """Give a log's directory a name that leads to its removal."""
+        tp = log.topic_partition
+        target = log.directory.with_name(deleted_directory_name(tp))
+        self._stale_checkpoints.add(log.directory.parent)
+        try:
+            log.move_to_deleted(target)
+        except OSError as e:
+            error = LogDirError(f"cannot delete {tp}: {e.strerror or e}")
+            self.fail(log.directory.parent, error)
+            raise error from e
+        with self._lock:
             self._doomed.append(_Doomed(target, self._clock.wall_ms() + log.config.file_delete_delay_ms))
 
     def remove_deleted(self, now_ms: int) -> None:
@@ -281,6 +326,82 @@ class LogDirs:
         for log in self.logs():
             log.remove_deleted(now_ms)
 
+    # -- moves between directories (KIP-113) ---------------------------------------------------------------------
+
+    def future(self, tp: TopicPartition) -> PartitionLog | None:
+        """The copy that will take the partition's place."""
+        return self._futures.get(tp)
+
+    def futures_in(self, path: Path) -> list[PartitionLog]:
+        with self._lock:
+            return [log for log in self._futures.values() if log.directory.parent == path]
+
+    def create_future(self, current: PartitionLog, path: Path) -> PartitionLog:
+        """An empty log in `path` that begins where `current` does. It counts for nothing until it is promoted."""
+        tp = current.topic_partition
+        with self._disk_lock:
+            if path in self.failed:
+                raise LogDirError(f"{path} has failed")
+            # If both were marked, a start could not tell which of the two is the newer one.
+            (current.directory / MOVED_MARK).unlink(missing_ok=True)
+            sync_directory(current.directory)
+            name = future_directory_name(tp)
+            log = self._create_in(path, name, tp, current.topic_id, current.config, current.log_start_offset)
+            try:
+                replace_file(log.directory / MOVED_MARK, f"{current.directory}\n".encode())
+            except OSError as e:
+                raise LogDirError(f"cannot write to {log.directory}: {e.strerror or e}") from e
+            with self._lock:
+                self._futures[tp] = log
+        return log
+
+    def promote(self, future: PartitionLog) -> None:
+        """Let a future log take the partition's place. The one it replaces stays until `remove_replaced`."""
+        tp = future.topic_partition
+        with self._lock:
+            current = self._logs[tp]
+            try:
+                future.move_to(future.directory.with_name(str(tp)))
+            except OSError as e:
+                raise LogDirError(f"cannot rename {future.directory}: {e.strerror or e}") from e
+            del self._futures[tp]
+            del self._logs_in[current.directory.parent][tp]
+            self._replaced[tp] = current
+            self._enter(future)
+
+    def secure_promoted(self, log: PartitionLog) -> None:
+        """Make a promotion durable. Only then may the log it replaced go."""
+        path = log.directory.parent
+        try:
+            sync_directory(path)
+        except OSError as e:
+            raise LogDirError(f"cannot sync {path}: {e.strerror or e}") from e
+        self.checkpoint_dir(path)
+
+    def remove_replaced(self, tp: TopicPartition) -> None:
+        """Take away the log that a future one has replaced."""
+        with self._lock:
+            replaced = self._replaced.pop(tp, None)
+        if replaced is not None:
+            self._doom(replaced)
+
+    def forget_move(self, log: PartitionLog, replaced_in: Path) -> None:
+        """The log that was replaced is gone for good, so the mark on its successor has no meaning any more."""
+        try:
+            sync_directory(replaced_in)
+            (log.directory / MOVED_MARK).unlink(missing_ok=True)
+        except OSError as e:
+            # Harmless: the next move takes the mark off, and a start asks for it only if there are two copies.
+            _log.warning("%s keeps its mark of a move: %s", log.directory, e)
+
+    def discard_future(self, log: PartitionLog) -> None:
+        """Remove a future log that is not wanted any more."""
+        with self._lock:
+            if self._futures.get(log.topic_partition) is log:
+                del self._futures[log.topic_partition]
+        log.is_deleted = True
+        shutil.rmtree(log.directory, ignore_errors=True)
+
     # -- failure and durability ----------------------------------------------------------------------------------
 
     def fail(self, path: Path, error: Exception) -> list[TopicPartition]:
@@ -290,6 +411,7 @@ class LogDirs:
                 reason = error.message if isinstance(error, KafkaError) else str(error)
                 self.failed[path] = reason
                 _log.error("the log directory %s has failed and is not used any more: %s", path, reason)
+            self._futures = {tp: log for tp, log in self._futures.items() if log.directory.parent != path}
             lost = list(self._logs_in[path])
             self._logs_in[path].clear()
             for tp in lost:
@@ -310,6 +432,8 @@ class LogDirs:
                 for log in logs:
                     log.write_indexes()
                     log.checkpoint_is_behind = False
+                # What is known of a future log must be written down before it counts.
+                logs += self.futures_in(path)
                 write_offsets(path / RECOVERY_POINTS, {log.topic_partition: log.recovery_point for log in logs})
                 write_offsets(path / HIGH_WATERMARKS, {log.topic_partition: log.high_watermark for log in logs})
                 write_offsets(

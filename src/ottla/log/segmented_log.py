@@ -106,7 +106,10 @@ class SegmentedLog:
 
     def assign_topic_id(self, topic_id: Uuid) -> None:
         """Give an id to a log that has none yet."""
-        write_partition_metadata(self.directory, topic_id)
+        try:
+            write_partition_metadata(self.directory, topic_id)
+        except OSError as e:
+            raise self._failed("give its topic id to", e) from e
         self.topic_id = topic_id
 
     @property
@@ -147,6 +150,16 @@ class SegmentedLog:
             self._roll(self.log_end_offset, now_ms)
         except OSError as e:
             raise self._failed("start a segment of", e) from e
+
+    def skip_to(self, offset: int, *, now_ms: int) -> None:
+        """Go on at `offset`: there is nothing between the end of this log and it in the log this one copies."""
+        if offset <= self.log_end_offset:
+            return
+        try:
+            self._roll(offset, now_ms)
+        except OSError as e:
+            raise self._failed("start a segment of", e) from e
+        self.log_end_offset = self.producers.end_offset = offset
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         old = self.segments.active
@@ -337,7 +350,15 @@ class SegmentedLog:
         self.epochs.sync()
         if self._new_files:
             self._new_files = False
-            sync_directory(self.directory)
+            try:
+                sync_directory(self.directory)
+            except FileNotFoundError:
+                if not self.is_deleted:
+                    raise
+
+    def is_flush_due(self, now_ms: int) -> bool:
+        """Whether a setting asks for a flush. Appends notice it by themselves; a log that is idle has to be asked."""
+        return self.flush_due or (self._unflushed_records > 0 and now_ms - self._last_flush_ms >= self.config.flush_ms)
 
     def note_flush_time(self, now_ms: int) -> None:
         """flush.ms counts from here. The caller of `flush` knows the time; the flush itself may run in a thread."""
@@ -377,6 +398,10 @@ class SegmentedLog:
     def move_to_deleted(self, directory: Path) -> None:
         """Rename the directory because the partition is deleted. Open files do not mind."""
         self.is_deleted = True
+        self.move_to(directory)
+
+    def move_to(self, directory: Path) -> None:
+        """Rename the directory; nothing else may write to it at the same time, unless it is deleted."""
         self.directory.rename(directory)
         self.directory = directory
         self.producers.directory = directory

@@ -16,7 +16,8 @@ from ottla.base.errors import LogDirError, StartError
 from ottla.base.types import TopicPartition, Uuid
 from ottla.log.checkpoints import read_offsets
 from ottla.log.config import LogConfig
-from ottla.log.log_dir import CLEAN_SHUTDOWN, LogDirs, deleted_directory_name, partition_of_directory
+from ottla.log.dir_names import deleted_directory_name, partition_of_directory
+from ottla.log.log_dir import CLEAN_SHUTDOWN, LogDirs
 from ottla.log.partition_log import PartitionLog
 from tests.unit.log.samples import NOW_MS, TOPIC_ID, append, idempotent, read_all, slice_bytes
 
