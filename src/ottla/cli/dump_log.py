@@ -18,7 +18,7 @@ from ottla.base.errors import CorruptBatchError, KafkaError
 from ottla.cli.dump_text import batch_line, record_line, snapshot_lines
 from ottla.cli.terminal import UsageError, errors_told, run_command
 from ottla.log.offset_index import OffsetIndex, OffsetPosition
-from ottla.log.producer_state import decode_snapshot
+from ottla.log.producer_snapshot import decode_snapshot
 from ottla.log.time_index import TimeEntry, TimeIndex
 from ottla.log.txn_index import TxnIndex
 from ottla.records.batch import BatchHeader, crc_is_valid, iter_headers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ottla.log.producer_state import ProducerEntry
+from ottla.log.producer_snapshot import ProducerEntry
 from ottla.records.batch import NO_SEQUENCE, BatchHeader, increment_sequence
 from ottla.records.control import parse_end_marker
 from ottla.records.reader import Record
