@@ -12,12 +12,16 @@ from kafka.errors import KafkaError
 from tests.interop.dataset import MESSAGE_BYTES_LIMIT, Received, Sample
 from tests.interop.peers.peer import LONG_WAIT_MS, PATIENCE_S, SHORT_POLL_MS, Peer, RefusedError
 
+RETRY_BACKOFF_MS = 5
+"""The library waits this long before it looks for a partition's leader a second time, which it always does."""
+
 
 def consumer(bootstrap: str, **settings: Any) -> KafkaConsumer:
     defaults = {
         "bootstrap_servers": bootstrap,
         "group_id": None,
         "auto_offset_reset": "none",
+        "retry_backoff_ms": RETRY_BACKOFF_MS,
         "max_partition_fetch_bytes": 10 * MESSAGE_BYTES_LIMIT,
     }
     return KafkaConsumer(**(defaults | settings))
@@ -65,6 +69,7 @@ class KafkaPython(Peer):
             compression_type=None if codec == "none" else codec,
             enable_idempotence=idempotent,
             linger_ms=5,
+            retry_backoff_ms=RETRY_BACKOFF_MS,
             max_request_size=10 * MESSAGE_BYTES_LIMIT,
         )
         try:

@@ -1,0 +1,29 @@
+"""A broker on which groups form, and lose members, in less time than people would allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker_process import BrokerProcess
+
+KIP_848_SESSION_MS = 3_000
+
+QUICK_GROUPS = {
+    "group.initial.rebalance.delay.ms": "100",
+    "group.min.session.timeout.ms": "500",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(KIP_848_SESSION_MS),
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "200",
+}
+
+
+@pytest.fixture(scope="session")
+def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("groups"), dict(QUICK_GROUPS)).start()
+    yield process
+    code = process.stop()
+    assert code == 0, "\n".join(process.log_lines)
+    assert process.tracebacks() == []
