@@ -53,11 +53,18 @@ class Housekeeping:
                 log.error("%s: %s", job.__name__.strip("_"), e)
 
     async def _checkpoint(self) -> None:
-        await asyncio.to_thread(self._broker.replicas.log_dirs.checkpoint)
+        log_dirs = self._broker.replicas.log_dirs
+        for path in log_dirs.usable_paths:
+            try:
+                await asyncio.to_thread(log_dirs.checkpoint_dir, path)
+            except LogDirError as e:
+                self._broker.replicas.directory_failed(path, e)
 
     async def _flush_due(self) -> None:
-        due = [partition.log for partition in self._broker.replicas if partition.log.flush_due]
+        now_ms = self._broker.clock.wall_ms()
+        due = [partition.log for partition in self._broker.replicas if partition.log.is_flush_due(now_ms)]
         for partition_log in due:
+            partition_log.note_flush_time(now_ms)
             try:
                 await asyncio.to_thread(partition_log.flush)
             except LogDirError as e:

@@ -25,6 +25,7 @@ from ottla.broker.local_link import LocalLink
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.parked import Parked
 from ottla.broker.producer_ids import ProducerIds
+from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replicas import Replicas
 from ottla.broker.topic_admin import NewTopic, TopicAdmin
 from ottla.broker.transaction_coordinator import TransactionCoordinator
@@ -53,6 +54,7 @@ class Broker:
     image: ClusterImage
     dynamic_configs: DynamicConfigs
     replicas: Replicas
+    replica_moves: ReplicaMoves
     controller: Controller
     topic_admin: TopicAdmin
     producer_ids: ProducerIds
@@ -175,6 +177,12 @@ class Broker:
             read_config=self.dynamic_configs.read_topic,
             on_all_failed=self.failed.set,
         )
+        self.replica_moves = ReplicaMoves(
+            self.replicas,
+            self.clock,
+            parallel_moves=self.config.optional_integer("num.replica.alter.log.dirs.threads") or len(log_dirs.paths),
+            bytes_per_second=lambda: self.config.integer("replica.alter.log.dirs.io.max.bytes.per.second"),
+        )
         self.metadata_cache = MetadataCache()
         self.fetch_sessions = FetchSessions(self.config.integer("max.incremental.fetch.session.cache.slots"))
         self.producer_ids = ProducerIds(self.store, self.broker_id)
@@ -240,9 +248,9 @@ class Broker:
         if self._housekeeping is not None:
             await self._housekeeping.stop()
         if hasattr(self, "server"):
-            await self.server.stop(grace_ms=STOP_GRACE_MS)
-            await self.groups.stop()
-            await self.transactions.stop()
+            await self.replica_moves.stop()
+            # The server stops taking requests first; then whoever waits is answered, so that nobody is waited for.
+            await asyncio.gather(self.server.stop(grace_ms=STOP_GRACE_MS), self._answer_waiting())
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -251,6 +259,11 @@ class Broker:
         if self._log_dirs is not None:
             await asyncio.to_thread(self._log_dirs.close)
             self._log_dirs = None
+
+    async def _answer_waiting(self) -> None:
+        self.parked.expire_all(self.replicas)
+        await self.groups.stop()
+        await self.transactions.stop()
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:

@@ -42,15 +42,16 @@ class ParkedRequest:
             waitable.waiters[self] = None
 
     def start_timer(self, loop: asyncio.AbstractEventLoop, wait_ms: int) -> None:
-        self._timer = loop.call_later(wait_ms / 1000, self._time_is_up)
+        self._timer = loop.call_later(wait_ms / 1000, self.time_is_up)
 
     def try_complete(self) -> None:
         if self._timer is not None and self._waiter.try_complete():
             self.forget()
 
-    def _time_is_up(self) -> None:
-        self.forget()
-        self._waiter.expire()
+    def time_is_up(self) -> None:
+        if self._timer is not None:
+            self.forget()
+            self._waiter.expire()
 
     def forget(self) -> None:
         """Stops waiting without a reply: it was given, or nobody is there to receive it."""
@@ -80,6 +81,12 @@ class Parked:
             if not self._moved:
                 self._loop.call_soon(self._try_waiters)
             self._moved.append(waitable)
+
+    def expire_all(self, waitables: Iterable[Waitable]) -> None:
+        """Answers everybody who waits for one of `waitables`, because nothing more will come."""
+        for waitable in list(waitables):
+            for parked in list(waitable.waiters):
+                parked.time_is_up()
 
     def _try_waiters(self) -> None:
         moved, self._moved = self._moved, []

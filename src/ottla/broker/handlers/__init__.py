@@ -10,6 +10,7 @@ _MODULES = (
     "add_offsets_to_txn",
     "add_partitions_to_txn",
     "alter_configs",
+    "alter_replica_log_dirs",
     "api_versions",
     "consumer_group_describe",
     "consumer_group_heartbeat",

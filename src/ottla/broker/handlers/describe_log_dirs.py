@@ -8,6 +8,8 @@ from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
 from ottla.broker.authorizer import Operation, ResourceType
 from ottla.broker.handler import RequestContext, message_handler
+from ottla.log.log_dir import LogDirs
+from ottla.log.partition_log import PartitionLog
 from ottla.wire.apis.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -30,12 +32,10 @@ def respond(context: RequestContext, request: DescribeLogDirsRequest) -> Describ
             results.append(DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path)))
             continue
         topics: dict[str, list[DescribeLogDirsPartition]] = {}
-        for log in log_dirs.logs_in(path):
+        for log in (*log_dirs.logs_in(path), *log_dirs.futures_in(path)):
             tp = log.topic_partition
             if wanted is None or tp in wanted:
-                topics.setdefault(tp.topic, []).append(
-                    DescribeLogDirsPartition(partition_index=tp.partition, partition_size=log.size_bytes, offset_lag=0)
-                )
+                topics.setdefault(tp.topic, []).append(_describe(log, log_dirs))
         space = shutil.disk_usage(path)
         results.append(
             DescribeLogDirsResult(
@@ -46,6 +46,19 @@ def respond(context: RequestContext, request: DescribeLogDirsRequest) -> Describ
             )
         )
     return DescribeLogDirsResponse(results=results)
+
+
+def _describe(log: PartitionLog, log_dirs: LogDirs) -> DescribeLogDirsPartition:
+    """A copy that will take a partition's place shows how far it is behind; a replica, what it lacks of what counts."""
+    current = log_dirs.get(log.topic_partition)
+    is_future = current is not None and current is not log
+    goal = current.log_end_offset if current is not None and is_future else log.high_watermark
+    return DescribeLogDirsPartition(
+        partition_index=log.topic_partition.partition,
+        partition_size=log.size_bytes,
+        offset_lag=max(goal - log.log_end_offset, 0),
+        is_future_key=is_future,
+    )
 
 
 HANDLER = message_handler(DescribeLogDirsRequest, (1, 4), respond)
