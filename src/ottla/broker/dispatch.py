@@ -6,23 +6,36 @@ from typing import TYPE_CHECKING
 
 from ottla.base.errors import ProtocolError
 from ottla.broker.handler import Handler, RequestContext
+from ottla.broker.straight_produce import StraightProduce
 from ottla.net.server_connection import ClientConnection
 from ottla.net.service import Outcome
-from ottla.wire.header import read_request_header
+from ottla.wire.api_keys import ApiKey
+from ottla.wire.header import read_request_header, skim_request_header
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
+
+_PRODUCE = int(ApiKey.PRODUCE)
 
 
 class Dispatch:
     def __init__(self, broker: Broker, handlers: dict[int, Handler]) -> None:
         self._broker = broker
         self._handlers = handlers
+        self._straight_produce = StraightProduce(broker)
 
     def opened(self, connection: ClientConnection) -> None:
         pass
 
     def handle(self, connection: ClientConnection, frame: memoryview) -> Outcome:
+        api_key, version, correlation_id, position = skim_request_header(frame)
+        if api_key == _PRODUCE and position:
+            reply = self._straight_produce.stage(version, correlation_id, frame, position)
+            if reply is not None:
+                return reply
+        # All other requests find a world in which earlier ones are done.
+        if self._straight_produce.staged:
+            self._straight_produce.settle()
         api_key, version, correlation_id, client_id, position = read_request_header(frame)
         handler = self._handlers.get(api_key)
         if handler is None:
@@ -34,6 +47,9 @@ class Dispatch:
         return handler.handle(
             RequestContext(self._broker, connection, api_key, version, correlation_id, client_id, frame, position)
         )
+
+    def settle(self) -> None:
+        self._straight_produce.settle()
 
     def closed(self, connection: ClientConnection) -> None:
         pass

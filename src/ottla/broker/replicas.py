@@ -21,6 +21,7 @@ from ottla.log.partition_log import AppendInfo, Origin, PartitionLog
 from ottla.machines.replication.leader import PartitionLeader
 from ottla.wire.apis.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from ottla.wire.apis.stop_replica import StopReplicaRequest
+from ottla.wire.fused.produce import AppendedReply
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 class Partition(Waitable):
     """One replica. `leader` is the machine that runs while this broker leads, else None."""
 
-    __slots__ = ("is_offline", "leader", "leader_epoch", "leader_id", "log", "topic_id", "tp")
+    __slots__ = ("is_offline", "leader", "leader_epoch", "leader_id", "log", "produce_replies", "topic_id", "tp")
 
     def __init__(self, tp: TopicPartition, topic_id: Uuid, log: PartitionLog) -> None:
         super().__init__()
@@ -38,6 +39,8 @@ class Partition(Waitable):
         self.leader: PartitionLeader | None = None
         self.leader_id = -1
         self.leader_epoch = -1
+        self.produce_replies: dict[int, AppendedReply] = {}
+        """What all replies to plain appends have in common, by version."""
         self.is_offline = False
         """Its directory has failed: nothing can be read or written until the broker is started again."""
 
@@ -126,12 +129,27 @@ class Replicas:
         except LogDirError as e:
             self.directory_failed(partition_log.directory.parent, e)
             raise
+        self._appended(partition, leader)
+        return info
+
+    def commit_staged(self, partition: Partition, now_ms: int) -> None:
+        """Writes what is staged in the partition's log. If that fails, the end of the log says so by not moving."""
+        leader, partition_log = partition.leader, partition.log
+        try:
+            partition_log.write_staged(now_ms)
+        except LogDirError as e:
+            self.directory_failed(partition_log.directory.parent, e)
+            return
+        if leader is not None:
+            self._appended(partition, leader)
+
+    def _appended(self, partition: Partition, leader: PartitionLeader) -> None:
+        partition_log = partition.log
         high_watermark = leader.appended(partition_log.log_end_offset)
         if high_watermark != partition_log.high_watermark:
             partition_log.advance_high_watermark(high_watermark)
         if partition.waiters:
             self._parked.moved(partition)
-        return info
 
     def directory_failed(self, path: Path, error: LogDirError) -> None:
         """Takes the partitions of a failed directory offline; the others go on."""
@@ -237,6 +255,8 @@ class Replicas:
             raise KafkaError(
                 "the log on disk belongs to another topic of the same name", code=ErrorCode.INCONSISTENT_TOPIC_ID
             )
+        if found.topic_id == NIL_UUID != topic_id:
+            await asyncio.to_thread(found.assign_topic_id, topic_id)
         return found
 
     def _stop(self, tp: TopicPartition, *, delete: bool) -> None:

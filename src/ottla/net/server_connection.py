@@ -227,6 +227,7 @@ class ClientConnection:
     def _serve(self, frames: Sequence[memoryview]) -> int:
         """Has frames answered, in order, until one has to wait. Returns how many were taken."""
         handle = self._handle
+        unsettled: list[list[Piece]] = []
         served = 0
         request_bytes = 0
         try:
@@ -236,24 +237,43 @@ class ClientConnection:
                 served += 1
                 request_bytes += len(frame)
                 outcome = handle(self, frame)
+                if type(outcome) is list and not outcome:
+                    unsettled.append(outcome)
+                elif outcome:
+                    self._settle(unsettled)
+                    if isinstance(outcome, Deferred):
+                        self._add_deferred(outcome)
+                    else:
+                        self._add_reply(outcome)
                 if self._is_closed:
                     break
-                if isinstance(outcome, Deferred):
-                    self._add_deferred(outcome)
-                elif outcome:
-                    self._add_reply(outcome)
                 if request_bytes >= REPLY_AT_ONCE_BYTES:
                     request_bytes = 0
+                    self._settle(unsettled)
                     if self._outgoing and not self._flush():
                         break
         except ProtocolError as e:
+            self._settle(unsettled)
             self._protocol_failed(e)
         except Exception:
             self._context.stats.service_failures_total += 1
             _log.exception("closing %r, because a request of it failed", self)
+            self._settle(unsettled)
             self._flush_and_close()
+        else:
+            self._settle(unsettled)
         self._context.stats.requests_total += served
         return served
+
+    def _settle(self, unsettled: list[list[Piece]]) -> None:
+        """Completes replies that waited for the end of this read, and queues them as one."""
+        if not unsettled:
+            return
+        self._context.service.settle()
+        joined = b"".join([piece for pieces in unsettled for piece in pieces if isinstance(piece, bytes)])
+        unsettled.clear()
+        if not self._is_closed:
+            self._add_reply((joined,))
 
     # Replies, in the order of their requests
 

@@ -94,7 +94,8 @@ class _Forward:
 
 
 Outcome = Sequence[Piece] | Deferred
-"""The pieces of a whole reply frame, length included; an empty sequence where the request has no reply."""
+"""The pieces of a whole reply frame, length included; an empty tuple where the request has no reply. An empty list is a
+reply that is not there yet: `Service.settle` will have put it into the list, as one piece of bytes."""
 
 
 class Service(Protocol):
@@ -105,5 +106,8 @@ class Service(Protocol):
 
         ProtocolError closes the connection with one line in the log; any other exception closes it with a traceback.
         """
+
+    def settle(self) -> None:
+        """Completes the replies that were returned as empty lists. Called before the frames they answer are void."""
 
     def closed(self, connection: ClientConnection) -> None: ...

@@ -9,6 +9,8 @@ is received into directly.
 
 from __future__ import annotations
 
+import struct
+
 from ottla.base.errors import ProtocolError
 
 SHARED_BUFFER_BYTES = 256 * 1024
@@ -21,6 +23,7 @@ SET_ASIDE_BYTES_MAX = 16 * 1024
 _CLASS_BYTES_MIN = 64 * 1024
 _POOLED_BYTES_MAX = 32 * 1024 * 1024
 _SIZE_BYTES = 4
+_unpack_size = struct.Struct(">i").unpack_from
 
 _GUESSES = (
     (b"\x16\x03", "this looks like a TLS client on a listener without TLS"),
@@ -126,11 +129,12 @@ class FrameReader:
         end = len(self._aside) + count
         self._aside = b""
         frames: list[memoryview] = []
+        max_frame_bytes = self.max_frame_bytes
         position = 0
         while end - position >= _SIZE_BYTES:
             start = position + _SIZE_BYTES
-            size = int.from_bytes(shared[position:start], "big", signed=True)
-            if not 0 <= size <= self.max_frame_bytes:
+            (size,) = _unpack_size(shared, position)
+            if not 0 <= size <= max_frame_bytes:
                 raise self._refusal(size, bytes(shared[position:start]))
             if size > end - start:
                 self._keep(shared, position, end, size)

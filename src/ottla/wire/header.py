@@ -7,6 +7,7 @@ ApiVersions is always answered with header 0, because the client cannot know yet
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import NamedTuple
 
 from ottla.base.errors import DecodeError, EncodeError
@@ -19,6 +20,7 @@ from ottla.wire.primitives import STRING_BYTES_MAX, Buffer, read_unsigned_varint
 _KEY_AND_VERSION = struct.Struct(">hh")
 _BARE = struct.Struct(">hhi")
 _WITH_CLIENT_LENGTH = struct.Struct(">hhih")
+_unpack_with_client_length = _WITH_CLIENT_LENGTH.unpack_from
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _SIZE_CORRELATION_TAGS = struct.Struct(">iiB")
 
@@ -58,6 +60,8 @@ def response_header_version(api_key: int, api_version: int) -> int:
 
 
 _request_header_versions: dict[tuple[int, int], int] = {}
+_header_of = partial(tuple.__new__, RequestHeader)
+"""From a tuple that already has the right fields, without NamedTuple's slower constructor."""
 
 
 def read_request_header(frame: Buffer) -> RequestHeader:
@@ -92,7 +96,30 @@ def read_request_header(frame: Buffer) -> RequestHeader:
         return _read_slowly(frame)
     if position > len(frame):
         return _read_slowly(frame)
-    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+    return _header_of((api_key, api_version, correlation_id, client_id, position))
+
+
+def skim_request_header(frame: Buffer) -> tuple[int, int, int, int]:
+    """API key, version, correlation id and where the body starts, of a header without tags.
+
+    The position is 0 where `read_request_header` has to be asked; nothing of the header has been judged then. The
+    client id is passed over unread, for requests that nobody asks for it.
+    """
+    try:
+        api_key, api_version, correlation_id, length = _unpack_with_client_length(frame)
+        header_version = _request_header_versions[api_key, api_version]
+        position = 10 + length if length > 0 else 10
+        if length < -1:
+            return 0, 0, 0, 0
+        if header_version == 2:
+            if frame[position]:
+                return 0, 0, 0, 0
+            position += 1
+        elif header_version == 0:
+            return 0, 0, 0, 0
+    except (struct.error, IndexError, KeyError):
+        return 0, 0, 0, 0
+    return api_key, api_version, correlation_id, position
 
 
 def _skip_tags(frame: Buffer, position: int) -> int:

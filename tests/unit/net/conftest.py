@@ -18,6 +18,7 @@ import uvloop
 from ottla.base.errors import ProtocolError
 from ottla.base.types import FileSlice
 from ottla.net.limits import ConnectionLimits
+from ottla.net.outgoing import Piece
 from ottla.net.server import Server
 from ottla.net.server_connection import ClientConnection
 from ottla.net.service import Deferred, Outcome
@@ -46,6 +47,7 @@ class ScriptedService:
     silent                  no reply
     slice:POSITION:LENGTH   a reply whose body is that range of `self.file`
     big:LENGTH              a reply of so many bytes in memory
+    staged                  a reply that `settle` gives
     bad, crash, close       protocol error, exception, closed by the service
     """
 
@@ -56,9 +58,17 @@ class ScriptedService:
         self.opened_ids: list[int] = []
         self.closed_ids: list[int] = []
         self.file: StoredFile | None = None
+        self.staged: list[tuple[list[Piece], bytes]] = []
+        self.settled: list[int] = []
 
     def opened(self, connection: ClientConnection) -> None:
         self.opened_ids.append(connection.id)
+
+    def settle(self) -> None:
+        self.settled.append(len(self.staged))
+        for reply, body in self.staged:
+            reply.append(framed(body))
+        self.staged.clear()
 
     def closed(self, connection: ClientConnection) -> None:
         self.closed_ids.append(connection.id)
@@ -73,6 +83,10 @@ class ScriptedService:
             deferred = Deferred()
             deferred.complete([framed(body)])
             return deferred
+        if command == b"staged":
+            reply: list[Piece] = []
+            self.staged.append((reply, body))
+            return reply
         if command == b"silent":
             return ()
         if command == b"slice":

@@ -48,6 +48,36 @@ def test_a_deferred_completed_before_it_is_returned(start_server: StartServer) -
     assert [client.receive() for _ in range(3)] == [b"instant:1", b"instant:2", b"x"]
 
 
+def test_staged_replies_are_settled_together_and_in_order(start_server: StartServer) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(b"staged:1", b"staged:2", b"echo", b"silent", b"staged:3", b"later:a", b"staged:4", b"staged:5")
+    wait_handled(running, 8)
+    assert [client.receive() for _ in range(4)] == [b"staged:1", b"staged:2", b"echo", b"staged:3"]
+    running.complete("a", [framed(b"a done")])
+    assert [client.receive() for _ in range(3)] == [b"a done", b"staged:4", b"staged:5"]
+    assert not running.service.staged
+    assert sum(running.service.settled) == 5
+    assert 0 not in running.service.settled
+
+
+@pytest.mark.parametrize("end", [b"bad", b"crash"])
+def test_what_was_staged_is_settled_though_a_later_request_fails(start_server: StartServer, end: bytes) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(b"staged:1", b"staged:2", end)
+    assert [client.receive() for _ in range(2)] == [b"staged:1", b"staged:2"]
+    assert not running.service.staged
+
+
+def test_what_was_staged_is_settled_though_the_service_closes(start_server: StartServer) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(b"staged:1", b"close")
+    running.wait_until(lambda: running.service.closed_ids != [])
+    assert not running.service.staged
+
+
 def test_an_empty_completion_sends_nothing(start_server: StartServer) -> None:
     running = start_server()
     client = running.client()

@@ -20,6 +20,7 @@ from ottla.wire.apis.produce import (
 )
 from ottla.wire.fused.produce import (
     SERVED_VERSIONS,
+    AppendedReply,
     ProducePlan,
     ProduceResult,
     decode_produce,
@@ -154,3 +155,23 @@ def test_results_that_do_not_fit_are_encode_errors() -> None:
     for results in ([ProduceResult(1 << 40)], [ProduceResult(1 << 40), ProduceResult(2)]):
         with pytest.raises(EncodeError):
             encode_produce_response(9, 1, [("t", results)])
+
+
+@pytest.mark.parametrize("version", range(5, 13))
+@given(
+    topic=st.text(min_size=1, max_size=40),
+    index=st.integers(0, 2**31 - 1),
+    correlation_id=st.integers(-(2**31), 2**31 - 1),
+    offsets=st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)),
+)
+@settings(max_examples=20)
+def test_a_prepared_reply_is_the_reply(
+    version: int, topic: str, index: int, correlation_id: int, offsets: tuple[int, int]
+) -> None:
+    base_offset, log_start_offset = offsets
+    form = AppendedReply(version, topic, index)
+    for result, got in (
+        (ProduceResult(index, 0, base_offset, -1, log_start_offset), form.encode(correlation_id, *offsets)),
+        (ProduceResult(index, 56), form.encode_error(correlation_id, 56)),
+    ):
+        assert got == encode_produce_response(version, correlation_id, [(topic, [result])])

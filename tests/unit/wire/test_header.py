@@ -20,6 +20,7 @@ from ottla.wire.header import (
     request_header_version,
     response_frame_prefix,
     response_header_version,
+    skim_request_header,
 )
 
 
@@ -133,3 +134,34 @@ def test_response_prefixes() -> None:
 def test_a_client_id_that_is_too_long_is_an_encode_error() -> None:
     with pytest.raises(EncodeError, match="client id"):
         request_header_bytes(2, 3, 9, 1, "x" * 40_000)
+
+
+@given(
+    api_key=st.sampled_from([0, 1, 3, 7, 18]),
+    version=st.integers(0, 12),
+    correlation_id=st.integers(-(2**31), 2**31 - 1),
+    client_id=st.none() | st.text(max_size=20),
+    cut=st.integers(0, 60),
+)
+def test_a_skimmed_header_is_the_header(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, cut: int
+) -> None:
+    head = request_header_bytes(request_header_version(api_key, version), api_key, version, correlation_id, client_id)
+    frame = (head + b"body")[: len(head) + 4 - cut] if cut < 10 else head + b"body"
+    try:
+        found = read_request_header(frame)
+    except (DecodeError, ProtocolError):
+        # It judges less than the whole reading does; what is cut off shows where the body should be.
+        assert skim_request_header(frame)[3] in (0, len(head))
+        return
+    skimmed = skim_request_header(frame)
+    assert skimmed in ((0, 0, 0, 0), (found.api_key, found.api_version, found.correlation_id, found.body_position))
+    if version in request_class(api_key).VERSIONS and api_key != 7:
+        assert skimmed[3] == found.body_position
+
+
+@pytest.mark.parametrize("tail", [b"\x01\x00\x00", b"\xff\xff\xff"])
+def test_a_header_with_tags_or_a_strange_length_is_not_skimmed(tail: bytes) -> None:
+    read_request_header(request_header_bytes(2, 0, 9, 1, "c") + b"body")
+    assert skim_request_header(request_header_bytes(2, 0, 9, 1, "c")[:-1] + tail) == (0, 0, 0, 0)
+    assert skim_request_header(b"\x00\x00\x00\x09\x00\x00\x00\x01\xff\xfe" + tail) == (0, 0, 0, 0)

@@ -52,6 +52,11 @@ class PartitionLeader:
         """Whether an acks=all write may be accepted now."""
         return len(self.isr) >= self.min_insync_replicas
 
+    @property
+    def commits_alone(self) -> bool:
+        """Whether what the leader appends is committed at once, because nobody else is in sync and nobody must be."""
+        return len(self.isr) == 1 >= self.min_insync_replicas and self.local_id in self.isr
+
     def _advance(self) -> int:
         # Below min.insync.replicas nothing is newly committed: what one survivor holds may be lost with it (KIP-966).
         if len(self.isr) >= self.min_insync_replicas:

@@ -32,8 +32,12 @@ _SINGLE_PLAIN = struct.Struct(">hhiih")
 _SINGLE_PLAIN_PARTITION = struct.Struct(">iii")
 _SINGLE_FLEXIBLE = struct.Struct(">BhiBB")
 _SINGLE_FLEXIBLE_PARTITION = struct.Struct(">BiB")
+_unpack_plain, _unpack_plain_partition = _SINGLE_PLAIN.unpack_from, _SINGLE_PLAIN_PARTITION.unpack_from
+_unpack_flexible, _unpack_flexible_partition = _SINGLE_FLEXIBLE.unpack_from, _SINGLE_FLEXIBLE_PARTITION.unpack_from
 
 PartitionRecords = tuple[int, memoryview | None]
+SingleProduce = tuple[int, int, str, int, memoryview]
+"""Acks, time-out in ms, topic, partition, records."""
 
 
 class ProducePlan(NamedTuple):
@@ -70,17 +74,13 @@ def decode_produce(view: memoryview, version: int, position: int = 0) -> Produce
     """The request whose body starts at `position`; raises DecodeError for anything that is not one."""
     if version not in SERVED_VERSIONS:
         return _decode_declared(view, version, position)
+    single = read_single_produce(view, version, position)
+    if single is not None:
+        acks, timeout_ms, topic, index, records = single
+        return _plan_of((None, acks, timeout_ms, [(topic, [(index, records)])]))
     try:
-        if version >= FIRST_FLEXIBLE:
-            plan = _decode_single_flexible(view, position)
-            if plan is not None:
-                return plan
-            plan, end = _decode_flexible(view, position)
-        else:
-            plan = _decode_single_plain(view, position)
-            if plan is not None:
-                return plan
-            plan, end = _decode_plain(view, position)
+        decode = _decode_flexible if version >= FIRST_FLEXIBLE else _decode_plain
+        plan, end = decode(view, position)
         if end <= len(view):
             return plan
     except (struct.error, IndexError, ValueError, DecodeError):
@@ -88,38 +88,49 @@ def decode_produce(view: memoryview, version: int, position: int = 0) -> Produce
     return _decode_declared(view, version, position)
 
 
-def _decode_single_plain(view: memoryview, position: int) -> ProducePlan | None:
-    """One topic, one partition, no transaction, whole: None if the request is anything else."""
-    no_transaction, acks, timeout_ms, topic_count, name_bytes = _SINGLE_PLAIN.unpack_from(view, position)
-    if no_transaction != -1 or topic_count != 1 or name_bytes < 0:
-        return None
-    start = position + _SINGLE_PLAIN.size
-    end = start + name_bytes
-    partition_count, index, size = _SINGLE_PLAIN_PARTITION.unpack_from(view, end)
-    records_start = end + _SINGLE_PLAIN_PARTITION.size
-    records_end = records_start + size
-    if partition_count != 1 or size < 0 or records_end > len(view):
-        return None
-    topics = [(str(view[start:end], "utf-8"), [(index, view[records_start:records_end])])]
-    return _plan_of((None, acks, timeout_ms, topics))
+def read_single_produce(view: memoryview, version: int, position: int) -> SingleProduce | None:
+    """A request of one topic and one partition, without transaction or tags: nearly every request there is.
 
-
-def _decode_single_flexible(view: memoryview, position: int) -> ProducePlan | None:
-    """The same for flexible versions; a request with any tag is something else."""
-    no_transaction, acks, timeout_ms, topic_count, name_bytes = _SINGLE_FLEXIBLE.unpack_from(view, position)
-    if no_transaction or topic_count != 2 or not 0 < name_bytes < 128:
+    None means that the request is something else, or nothing at all: `decode_produce` knows.
+    """
+    try:
+        if version >= FIRST_FLEXIBLE:
+            no_transaction, acks, timeout_ms, topic_count, name_bytes = _unpack_flexible(view, position)
+            start = position + _SINGLE_FLEXIBLE.size
+            end = start + name_bytes - 1
+            partition_count, index, size = _unpack_flexible_partition(view, end)
+            records_start = end + _SINGLE_FLEXIBLE_PARTITION.size
+            if size > 127:
+                size, records_start = read_unsigned_varint(view, records_start - 1)
+            records_end = records_start + size - 1
+            if (
+                no_transaction
+                or topic_count != 2
+                or not 0 < name_bytes < 128
+                or partition_count != 2
+                or size < 1
+                or view[records_end] | view[records_end + 1] | view[records_end + 2]
+            ):
+                return None
+        else:
+            no_transaction, acks, timeout_ms, topic_count, name_bytes = _unpack_plain(view, position)
+            start = position + _SINGLE_PLAIN.size
+            end = start + name_bytes
+            partition_count, index, size = _unpack_plain_partition(view, end)
+            records_start = end + _SINGLE_PLAIN_PARTITION.size
+            records_end = records_start + size
+            if (
+                no_transaction != -1
+                or topic_count != 1
+                or name_bytes < 0
+                or partition_count != 1
+                or size < 0
+                or records_end > len(view)
+            ):
+                return None
+        return acks, timeout_ms, str(view[start:end], "utf-8"), index, view[records_start:records_end]
+    except (struct.error, IndexError, ValueError, DecodeError):
         return None
-    start = position + _SINGLE_FLEXIBLE.size
-    end = start + name_bytes - 1
-    partition_count, index, size = _SINGLE_FLEXIBLE_PARTITION.unpack_from(view, end)
-    records_start = end + _SINGLE_FLEXIBLE_PARTITION.size
-    if size > 127:
-        size, records_start = read_unsigned_varint(view, records_start - 1)
-    records_end = records_start + size - 1
-    if partition_count != 2 or size < 1 or view[records_end] | view[records_end + 1] | view[records_end + 2]:
-        return None
-    topics = [(str(view[start:end], "utf-8"), [(index, view[records_start:records_end])])]
-    return _plan_of((None, acks, timeout_ms, topics))
 
 
 def _decode_plain(view: memoryview, position: int) -> tuple[ProducePlan, int]:
@@ -223,6 +234,10 @@ _TOPIC_NAME_BYTES_MAX = 249
 _FIXED_FORMATS = {version: "ihqqq" if version >= 5 else "ihqq" for version in SERVED_VERSIONS}
 _FIXED_LAYOUTS = {version: struct.Struct(">" + form) for version, form in _FIXED_FORMATS.items()}
 
+_OFFSETS = struct.Struct(">qqq")
+_MARKED_OFFSETS = (2**62 + 1, -1, 2**62 + 2)
+"""Values that no reply has by chance, to find the place of the real ones."""
+
 _single_layouts: dict[tuple[int, int], struct.Struct] = {}
 
 
@@ -275,6 +290,33 @@ def _single_layout(version: int, name_bytes: int) -> struct.Struct:
     if version >= FIRST_FLEXIBLE:
         return struct.Struct(f">iiBB{len(write_unsigned_varint(name_bytes + 1))}s{name_bytes}sB{fixed}BBBBiB")
     return struct.Struct(f">iiih{name_bytes}si{fixed}{'ih' if version >= 8 else ''}i")
+
+
+class AppendedReply:
+    """What replies about one partition have in common, while appends to it succeed.
+
+    It is cut out of a reply that `encode_produce_response` has made, and so is the same by construction.
+    """
+
+    __slots__ = ("_after", "_before", "_index", "_pack", "_size", "_topic", "_version")
+
+    def __init__(self, version: int, topic: str, index: int) -> None:
+        self._version = version
+        self._topic = topic
+        self._index = index
+        whole = encode_produce_response(version, 0, [(topic, [ProduceResult(index, 0, *_MARKED_OFFSETS)])])
+        head, _, self._after = whole.partition(_OFFSETS.pack(*_MARKED_OFFSETS))
+        self._size, self._before = head[:4], head[8:]
+        self._pack = struct.Struct(f">4si{len(self._before)}sqqq{len(self._after)}s").pack
+
+    def encode(self, correlation_id: int, base_offset: int, log_start_offset: int) -> bytes:
+        """The whole frame, size included, for a topic that keeps its producers' timestamps."""
+        return self._pack(self._size, correlation_id, self._before, base_offset, -1, log_start_offset, self._after)
+
+    def encode_error(self, correlation_id: int, error_code: int) -> bytes:
+        return encode_produce_response(
+            self._version, correlation_id, [(self._topic, [ProduceResult(self._index, error_code)])]
+        )
 
 
 def _encode_many(

@@ -1,0 +1,72 @@
+"""The short way of nearly every produce request: one batch for one partition, which this broker alone can commit.
+
+A request is staged here, and all that were staged are written and answered together when the server has handled what it
+read. Whatever is the least bit unusual is left to `handlers.produce`, which has all the rules; this module has none of
+its own, and gives the same replies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.base.errors import ErrorCode
+from ottla.broker.authorizer import AllowAll
+from ottla.broker.replicas import Partition
+from ottla.log.staged_appends import NOT_STAGED
+from ottla.machines.cluster.topic_names import INTERNAL_TOPICS
+from ottla.net.outgoing import Piece
+from ottla.wire.fused.produce import AppendedReply, read_single_produce
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Broker
+
+# Earlier versions must not send zstd, so somebody has to look.
+_FIRST_VERSION = 7
+_ALL, _LEADER = -1, 1
+
+_Staged = tuple[Partition, list[Piece], AppendedReply, int, int]
+"""Partition, the reply to be filled, how to fill it, correlation id, first offset."""
+
+
+class StraightProduce:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._clock = broker.clock
+        self._replicas = broker.replicas
+        self.staged: list[_Staged] = []
+
+    def stage(self, version: int, correlation_id: int, frame: memoryview, position: int) -> list[Piece] | None:
+        """The reply, empty until `settle` has written the batch; None if the request must go the long way."""
+        if version < _FIRST_VERSION or type(self._broker.authorizer) is not AllowAll:
+            return None
+        request = read_single_produce(frame, version, position)
+        if request is None:
+            return None
+        acks, _, topic, index, records = request
+        partition = self._replicas.find(topic, index)
+        if partition is None or topic in INTERNAL_TOPICS:
+            return None
+        leader = partition.leader
+        if leader is None or not (acks == _LEADER or (acks == _ALL and leader.commits_alone)):
+            return None
+        first_offset = partition.log.stage(records, leader.leader_epoch, self._clock.wall_ms())
+        if first_offset == NOT_STAGED:
+            return None
+        form = partition.produce_replies.get(version)
+        if form is None:
+            form = partition.produce_replies[version] = AppendedReply(version, topic, index)
+        reply: list[Piece] = []
+        self.staged.append((partition, reply, form, correlation_id, first_offset))
+        return reply
+
+    def settle(self) -> None:
+        """Writes what was staged and completes the replies, with an error where the write has failed."""
+        staged, self.staged = self.staged, []
+        for partition, reply, form, correlation_id, first_offset in staged:
+            log = partition.log
+            if log.has_staged:
+                self._replicas.commit_staged(partition, self._clock.wall_ms())
+            if first_offset < log.log_end_offset:
+                reply.append(form.encode(correlation_id, first_offset, log.log_start_offset))
+            else:
+                reply.append(form.encode_error(correlation_id, ErrorCode.KAFKA_STORAGE_ERROR))
