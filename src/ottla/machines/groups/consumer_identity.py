@@ -77,5 +77,4 @@ def _take_the_place_of(draft: Draft, former: ConsumerMember, member_id: str) -> 
     draft.remove_member(former.member_id)
     draft.put_subscription(member_id, member.subscription)
     draft.put_target(member_id, target)
-    draft.put_current(member_id, member.current)
     return member

@@ -9,9 +9,9 @@ from ottla.base.types import Uuid
 from ottla.machines.groups import consumer_records
 from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.consumer_group import REBALANCE_TIMER, SESSION_TIMER, ConsumerGroup
-from ottla.machines.groups.consumer_member import MemberState
+from ottla.machines.groups.consumer_member import CurrentAssignment, MemberState
 from ottla.machines.groups.consumer_records import read_current
-from ottla.machines.groups.consumer_state import ConsumerGroupPhase
+from ottla.machines.groups.consumer_state import ConsumerGroupPhase, ConsumerGroupState
 from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as Request
 from ottla.wire.stored import consumer_offsets as stored
 from tests.unit.machines.groups.consumer_world import GROUP, Cluster, Member, World, assigned, settle_all
@@ -228,6 +228,18 @@ class TestDeletion:
         assert not world.group.exists
         assert set(dict(world.log).values()) == {None}, "every key's last word is a tombstone"
         assert world.group.durable == ConsumerGroup(GROUP, world.config, world.cluster).durable
+
+
+def test_a_newer_holder_keeps_its_partition_when_an_older_one_lets_go_of_it_late() -> None:
+    """In a log that is compacted in part, the record that gave a partition up may stand behind the one that took it."""
+    state = ConsumerGroupState()
+    partition = (Uuid(bytes(16)), 0)
+    holding = CurrentAssignment(epoch=1, assigned=frozenset({partition}))
+    for member_id, current in (("a", holding), ("b", holding), ("a", CurrentAssignment(epoch=2))):
+        record = consumer_records.current_assignment(GROUP, member_id, current)
+        state.replay(record.key, record.value)
+    assert state.is_held_by_another(partition, "a")
+    assert not state.is_held_by_another(partition, "b")
 
 
 def test_a_foreign_record_is_refused(world: World) -> None:
