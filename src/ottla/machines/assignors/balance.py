@@ -45,39 +45,35 @@ def balance(members: Sequence[AssignorMember], partition_counts: Mapping[str, in
         topic: [member.member_id for member in subscribed]
         for topic, subscribed in subscribers_by_topic(ordered, partition_counts).items()
     }
+    partitions = [TopicPartition(topic, index) for topic in subscribers for index in range(partition_counts[topic])]
+    member_ids = [member.member_id for member in ordered]
     if all(len(subscribed) == len(ordered) for subscribed in subscribers.values()):
-        owners = _balance_equal_members([m.member_id for m in ordered], subscribers, partition_counts, claims)
+        owners = _balance_equal_members(member_ids, partitions, claims)
     else:
-        owners = _balance_unequal_members([m.member_id for m in ordered], subscribers, partition_counts, claims)
-    assignment: Assignment = {member.member_id: [] for member in ordered}
-    for partition in sorted(owners):
+        owners = _balance_unequal_members(member_ids, partitions, subscribers, claims)
+    assignment: Assignment = {member_id: [] for member_id in member_ids}
+    for partition in partitions:
         assignment[owners[partition]].append(partition)
     return assignment
 
 
-def _balance_equal_members(
-    members: list[str], subscribers: Mapping[str, list[str]], partition_counts: Mapping[str, int], claims: Owners
-) -> Owners:
+def _balance_equal_members(members: list[str], partitions: list[TopicPartition], claims: Owners) -> Owners:
     """All subscribe to the same topics, so everybody's share is known beforehand and claims beyond it are cut."""
     if not members:
         return {}
     kept: dict[str, list[TopicPartition]] = {member: [] for member in members}
-    for partition in sorted(claims):
-        kept[claims[partition]].append(partition)
-    share, remainder = divmod(sum(partition_counts[topic] for topic in subscribers), len(members))
+    for partition in partitions:
+        owner = claims.get(partition)
+        if owner is not None:
+            kept[owner].append(partition)
+    share, remainder = divmod(len(partitions), len(members))
     # Those who already hold most get the odd partitions: nobody then gives one up that somebody else must take.
     by_holdings = sorted(members, key=lambda member: -len(kept[member]))
     quota = {member: share + (rank < remainder) for rank, member in enumerate(by_holdings)}
 
     owners = {partition: member for member in members for partition in kept[member][: quota[member]]}
     counts = {member: min(len(kept[member]), quota[member]) for member in members}
-    unassigned = [
-        partition
-        for topic in subscribers
-        for index in range(partition_counts[topic])
-        if (partition := TopicPartition(topic, index)) not in owners
-    ]
-    _deal(unassigned, owners, counts, quota)
+    _deal([partition for partition in partitions if partition not in owners], owners, counts, quota)
     return owners
 
 
@@ -99,20 +95,18 @@ def _deal(unassigned: list[TopicPartition], owners: Owners, counts: dict[str, in
 
 
 def _balance_unequal_members(
-    members: list[str], subscribers: Mapping[str, list[str]], partition_counts: Mapping[str, int], claims: Owners
+    members: list[str], partitions: list[TopicPartition], subscribers: Mapping[str, list[str]], claims: Owners
 ) -> Owners:
     owners = dict(claims)
     counts = dict.fromkeys(members, 0)
     for owner in owners.values():
         counts[owner] += 1
     # Topics few can read go first: later ones can still even out what those readers had to take.
-    for topic in sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic)):
-        for index in range(partition_counts[topic]):
-            partition = TopicPartition(topic, index)
-            if partition not in owners:
-                poorest = min(subscribers[topic], key=lambda member: (counts[member], member))
-                owners[partition] = poorest
-                counts[poorest] += 1
+    for partition in sorted(partitions, key=lambda partition: len(subscribers[partition.topic])):
+        if partition not in owners:
+            poorest = min(subscribers[partition.topic], key=lambda member: (counts[member], member))
+            owners[partition] = poorest
+            counts[poorest] += 1
     _level_out(owners, counts, subscribers, claims)
     return owners
 
