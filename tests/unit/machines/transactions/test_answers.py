@@ -1,0 +1,61 @@
+"""Codes that each version of a client knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.base.errors import ErrorCode
+from ottla.machines.transactions.answers import append_failure_code, known_code, verification_code
+from ottla.wire.api_keys import ApiKey
+
+E = ErrorCode
+
+
+@pytest.mark.parametrize(
+    ("code", "api", "version", "sent"),
+    [
+        (E.PRODUCER_FENCED, ApiKey.INIT_PRODUCER_ID, 3, E.INVALID_PRODUCER_EPOCH),
+        (E.PRODUCER_FENCED, ApiKey.INIT_PRODUCER_ID, 4, E.PRODUCER_FENCED),
+        (E.PRODUCER_FENCED, ApiKey.END_TXN, 1, E.INVALID_PRODUCER_EPOCH),
+        (E.PRODUCER_FENCED, ApiKey.END_TXN, 2, E.PRODUCER_FENCED),
+        (E.PRODUCER_FENCED, ApiKey.ADD_OFFSETS_TO_TXN, 1, E.INVALID_PRODUCER_EPOCH),
+        (E.PRODUCER_FENCED, ApiKey.ADD_PARTITIONS_TO_TXN, 1, E.INVALID_PRODUCER_EPOCH),
+        (E.TRANSACTION_ABORTABLE, ApiKey.ADD_PARTITIONS_TO_TXN, 4, E.INVALID_TXN_STATE),
+        (E.TRANSACTION_ABORTABLE, ApiKey.ADD_PARTITIONS_TO_TXN, 5, E.TRANSACTION_ABORTABLE),
+        (E.CONCURRENT_TRANSACTIONS, ApiKey.END_TXN, 0, E.CONCURRENT_TRANSACTIONS),
+    ],
+)
+def test_codes_for_callers_of_the_coordinator(code: E, api: ApiKey, version: int, sent: E) -> None:
+    assert known_code(code, api, version) is sent
+
+
+@pytest.mark.parametrize(
+    ("code", "api", "version", "sent"),
+    [
+        (E.TRANSACTION_ABORTABLE, ApiKey.PRODUCE, 10, E.INVALID_TXN_STATE),
+        (E.TRANSACTION_ABORTABLE, ApiKey.PRODUCE, 11, E.TRANSACTION_ABORTABLE),
+        (E.TRANSACTION_ABORTABLE, ApiKey.TXN_OFFSET_COMMIT, 3, E.INVALID_TXN_STATE),
+        (E.TRANSACTION_ABORTABLE, ApiKey.TXN_OFFSET_COMMIT, 4, E.TRANSACTION_ABORTABLE),
+        (E.PRODUCER_FENCED, ApiKey.PRODUCE, 12, E.INVALID_PRODUCER_EPOCH),
+        (E.PRODUCER_FENCED, ApiKey.TXN_OFFSET_COMMIT, 5, E.PRODUCER_FENCED),
+        (E.CONCURRENT_TRANSACTIONS, ApiKey.PRODUCE, 11, E.NOT_ENOUGH_REPLICAS),
+        (E.CONCURRENT_TRANSACTIONS, ApiKey.PRODUCE, 12, E.CONCURRENT_TRANSACTIONS),
+        (E.NOT_COORDINATOR, ApiKey.PRODUCE, 12, E.NOT_ENOUGH_REPLICAS),
+        (E.NETWORK_EXCEPTION, ApiKey.PRODUCE, 9, E.NOT_ENOUGH_REPLICAS),
+        (E.COORDINATOR_NOT_AVAILABLE, ApiKey.TXN_OFFSET_COMMIT, 3, E.COORDINATOR_LOAD_IN_PROGRESS),
+        (E.INVALID_PRODUCER_ID_MAPPING, ApiKey.PRODUCE, 12, E.INVALID_PRODUCER_ID_MAPPING),
+        (E.NONE, ApiKey.PRODUCE, 3, E.NONE),
+    ],
+)
+def test_codes_for_clients_whose_batch_was_verified(code: E, api: ApiKey, version: int, sent: E) -> None:
+    assert verification_code(code, api, version) is sent
+
+
+def test_failures_of_the_coordinators_own_log_are_told_in_the_coordinators_terms() -> None:
+    assert append_failure_code(E.NOT_ENOUGH_REPLICAS) is E.COORDINATOR_NOT_AVAILABLE
+    assert append_failure_code(E.REQUEST_TIMED_OUT) is E.COORDINATOR_NOT_AVAILABLE
+    assert append_failure_code(E.UNKNOWN_TOPIC_OR_PARTITION) is E.COORDINATOR_NOT_AVAILABLE
+    assert append_failure_code(E.NOT_LEADER_OR_FOLLOWER) is E.NOT_COORDINATOR
+    assert append_failure_code(E.KAFKA_STORAGE_ERROR) is E.NOT_COORDINATOR
+    assert append_failure_code(E.MESSAGE_TOO_LARGE) is E.UNKNOWN_SERVER_ERROR
+    assert append_failure_code(E.INVALID_PRODUCER_EPOCH) is E.INVALID_PRODUCER_EPOCH
