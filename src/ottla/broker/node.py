@@ -35,7 +35,7 @@ from ottla.machines.fetch_session import FetchSessions
 from ottla.metadata import paths
 from ottla.metadata.embedded import EmbeddedStore
 from ottla.metadata.store import Create, MetadataStore, Set
-from ottla.net.limits import UNLIMITED, ConnectionLimits
+from ottla.net.limits import OS_DEFAULT, UNLIMITED, ConnectionLimits
 from ottla.net.server import Server
 from ottla.wire.fused.fetch import FetchPartition
 
@@ -274,5 +274,11 @@ def connection_limits(config: BrokerConfig) -> ConnectionLimits:
         max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
         max_idle_ms=config.integer("connections.max.idle.ms"),
         send_buffer_bytes=max(config.integer("socket.send.buffer.bytes"), 1_048_576),
-        receive_buffer_bytes=config.integer("socket.receive.buffer.bytes"),
+        # Left alone, the system lets the buffer grow with what a client sends. A fixed one of Kafka's default size
+        # would take eight reads for a frame of a megabyte.
+        receive_buffer_bytes=(
+            config.integer("socket.receive.buffer.bytes")
+            if "socket.receive.buffer.bytes" in config.given
+            else OS_DEFAULT
+        ),
     )
