@@ -25,9 +25,11 @@ from tests.interop.groups.ledger import Partition, Sink
 from tests.interop.peers.confluent import LOG
 
 POLL_MS = 50
+KAFKA_PYTHON_POLL_MS = 300
+KAFKA_PYTHON_LONG_POLL_MS = 3_000
+"""Where kafka-python rebalances because topics have changed, a poll must not end before the rebalance does: when the
+next poll finds the topics as they were at the last join, it forgets the join under way and never beats again."""
 HEARTBEAT_MS = 200
-METADATA_MAX_AGE_MS = 300
-"""Clients see new topics and partitions by asking for metadata now and then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,8 @@ class Seat:
     instance_id: str = ""
     session_timeout_ms: int = 10_000
     max_poll_interval_ms: int = 60_000
+    metadata_max_age_ms: int = 300_000
+    """Clients see new topics and partitions by asking for metadata now and then."""
 
 
 def _partitions(given: Iterable[Any]) -> list[Partition]:
@@ -60,7 +64,7 @@ def confluent_settings(seat: Seat) -> dict[str, Any]:
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "max.poll.interval.ms": seat.max_poll_interval_ms,
-        "topic.metadata.refresh.interval.ms": METADATA_MAX_AGE_MS,
+        "topic.metadata.refresh.interval.ms": seat.metadata_max_age_ms,
         "fetch.wait.max.ms": POLL_MS,
     }
     if seat.instance_id:
@@ -131,14 +135,15 @@ def run_kafka_python(seat: Seat, sink: Sink, stop: threading.Event) -> None:
         session_timeout_ms=seat.session_timeout_ms,
         heartbeat_interval_ms=HEARTBEAT_MS,
         max_poll_interval_ms=seat.max_poll_interval_ms,
-        metadata_max_age_ms=METADATA_MAX_AGE_MS,
+        metadata_max_age_ms=seat.metadata_max_age_ms,
         partition_assignment_strategy=[assignor],
         fetch_max_wait_ms=POLL_MS,
     )
     consumer.subscribe(list(seat.topics), seat.pattern or None, _KafkaPythonReports(sink))
+    poll_ms = KAFKA_PYTHON_LONG_POLL_MS if seat.pattern else KAFKA_PYTHON_POLL_MS
     try:
         while not stop.is_set():
-            batches = consumer.poll(timeout_ms=POLL_MS)
+            batches = consumer.poll(timeout_ms=poll_ms)
             for records in batches.values():
                 for record in records:
                     sink.consumed((record.topic, record.partition), record.offset, record.value)
@@ -180,7 +185,7 @@ async def _run_aiokafka(seat: Seat, sink: Sink, stop: threading.Event) -> None:
         session_timeout_ms=seat.session_timeout_ms,
         heartbeat_interval_ms=HEARTBEAT_MS,
         max_poll_interval_ms=seat.max_poll_interval_ms,
-        metadata_max_age_ms=METADATA_MAX_AGE_MS,
+        metadata_max_age_ms=seat.metadata_max_age_ms,
         partition_assignment_strategy=(AiokafkaRange,),
         fetch_max_wait_ms=POLL_MS,
     )

@@ -62,12 +62,15 @@ class ThreadMember:
     def asked_to_leave(self) -> None:
         self._stop.set()
 
+    def check(self) -> None:
+        if self._failure is not None:
+            raise AssertionError(f"{self.seat.name} failed") from self._failure
+
     def leave(self) -> None:
         self._stop.set()
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), f"{self.seat.name} does not end"
-        if self._failure is not None:
-            raise AssertionError(f"{self.seat.name} failed") from self._failure
+        self.check()
         self._ledger.gone(self.seat.name)
 
 
@@ -164,6 +167,9 @@ class Scene:
         )
 
     def _is_settled(self, members: set[str], partitions: set[Partition]) -> bool:
+        for member in self._members:
+            if isinstance(member, ThreadMember):
+                member.check()
         owners = self.ledger.owners()
         if owners.keys() != partitions or set(owners.values()) != members:
             return False

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.broker_process import BrokerProcess
 from tests.interop.groups.clients import CLIENTS, HEARTBEAT_MS, KIP_848
 from tests.interop.groups.conftest import KIP_848_SESSION_MS
 from tests.interop.groups.ledger import Partition
 from tests.interop.groups.scene import CommitWatch, Scene, wait_until, write_records
-from tests.interop.peers.confluent import make_topic
+from tests.interop.peers.confluent import LOG, make_topic
+from tests.interop.peers.peer import PATIENCE_S
 
 pytestmark = pytest.mark.interop
 
@@ -142,7 +144,7 @@ def test_new_topics_that_match_and_new_partitions_are_shared_out(
     wanted = all_of(f"{new_topic}-one", 2)
     with Scene(group_broker, group, client) as scene, CommitWatch(group_broker, group) as commits:
         for name in ("a", "b"):
-            scene.join(name, pattern=f"{new_topic}-.*")
+            scene.join(name, pattern=f"{new_topic}-.*", metadata_max_age_ms=1_000)
         scene.settle({"a", "b"}, wanted)
         make_topic(bootstrap, f"{new_topic}-two", 2)
         wanted |= all_of(f"{new_topic}-two", 2)
@@ -158,7 +160,5 @@ def test_new_topics_that_match_and_new_partitions_are_shared_out(
 
 
 def grow(bootstrap: str, topic: str, partitions: int) -> None:
-    from confluent_kafka.admin import AdminClient, NewPartitions
-
-    futures = AdminClient({"bootstrap.servers": bootstrap}).create_partitions([NewPartitions(topic, partitions)])
-    futures[topic].result(10)
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=LOG)
+    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(PATIENCE_S)
