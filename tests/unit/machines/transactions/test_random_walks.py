@@ -129,6 +129,52 @@ class Walk(RuleBasedStateMachine):
         if version == NEW_END:
             self._grant(client, answer)
 
+    @precondition(lambda self: self.clients)
+    @rule(partitions=PARTITIONS, commit=st.booleans(), version=st.sampled_from([OLD_END, NEW_END]))
+    def transact(self, partitions: list[TopicPartition], commit: bool, version: int) -> None:
+        """A whole transaction, if nothing stands in its way."""
+        self.add(0, 0, partitions, 3)
+        self._end_step()
+        self.end(0, 0, commit, version)
+        self._end_step()
+        if self.c.orders:
+            self.write_markers(-1)
+
+    @precondition(lambda self: self.clients)
+    @rule(partitions=PARTITIONS)
+    def recover_and_begin(self, partitions: list[TopicPartition]) -> None:
+        self.recover(0, 0)
+        self._end_step()
+        if self.c.orders:
+            self.write_markers(-1)
+            self._end_step()
+            self.recover(0, 0)
+            self._end_step()
+        self.add(0, 0, partitions, 3)
+
+    @precondition(lambda self: self.clients)
+    @rule(partitions=PARTITIONS, commit=st.booleans(), version=st.sampled_from([OLD_END, NEW_END]))
+    def everything_late_arrives(self, partitions: list[TopicPartition], commit: bool, version: int) -> None:
+        """Requests under every producer that ever was, except the one that is now: none of them leaves a trace."""
+        before = dict(self.c.shard.transactions)
+        orders = list(self.c.orders)
+        for who, client in enumerate(reversed(self.clients[-4:])):
+            current = self._look(client.name)
+            known = len(client.memories)
+            for when, producer in enumerate(reversed(client.memories[-4:])):
+                if current is None or producer == current.next_client_producer:
+                    continue
+                self.add(who, when, partitions, 3)
+                self.end(who, when, commit, version)
+                if len(client.memories) == known and current.producer.producer_epoch < MAX_EPOCH:
+                    self.recover(who, when)
+                if len(client.memories) > known:
+                    break
+        for order in self.reported[-3:]:
+            self.c.report(order)
+        assert self.c.shard.transactions == before
+        assert self.c.orders == orders
+
     # -- what the broker does ------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.c.orders)
@@ -215,9 +261,13 @@ class Walk(RuleBasedStateMachine):
 
     @invariant()
     def the_log_alone_gives_the_same_transactions(self) -> None:
-        self._remember()
+        self._end_step()
         assert self.shadow.transactions == self.c.shard.transactions
-        self.step_start = len(self.history)
+
+    @invariant()
+    def only_what_is_open_or_ending_holds_partitions(self) -> None:
+        for transaction in self.c.shard.transactions.values():
+            assert bool(transaction.partitions) == (transaction.state not in RESTING)
 
     @invariant()
     def every_prepared_transaction_has_one_order(self) -> None:
@@ -292,6 +342,10 @@ class Walk(RuleBasedStateMachine):
             self.history.append(dict(self.shadow.transactions))
         assert self.history[-1] == self.c.shard.transactions
 
+    def _end_step(self) -> None:
+        self._remember()
+        self.step_start = len(self.history)
+
     def _check_nothing_happened(self, name: str, before: Transaction | None) -> None:
         assert self._look(name) == before
         assert self.c.last_decision.records == []
@@ -336,5 +390,5 @@ class Walk(RuleBasedStateMachine):
             assert self._now(name).producer == (raised_from.producer_id, raised_from.producer_epoch + 1)
 
 
-Walk.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+Walk.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestWalk = Walk.TestCase
