@@ -33,6 +33,9 @@ class StraightProduce:
         self._broker = broker
         self._clock = broker.clock
         self._replicas = broker.replicas
+        self._find = broker.replicas.find
+        self._now_ms = 0
+        """Read once for all that is staged together."""
         self.staged: list[_Staged] = []
 
     def stage(self, version: int, correlation_id: int, frame: memoryview, position: int) -> list[Piece] | None:
@@ -43,20 +46,23 @@ class StraightProduce:
         if request is None:
             return None
         acks, _, topic, index, records = request
-        partition = self._replicas.find(topic, index)
+        partition = self._find(topic, index)
         if partition is None or topic in INTERNAL_TOPICS:
             return None
         leader = partition.leader
         if leader is None or not (acks == _LEADER or (acks == _ALL and leader.commits_alone)):
             return None
-        first_offset = partition.log.stage(records, leader.leader_epoch, self._clock.wall_ms())
+        staged = self.staged
+        if not staged:
+            self._now_ms = self._clock.wall_ms()
+        first_offset = partition.log.stage(records, leader.leader_epoch, self._now_ms)
         if first_offset == NOT_STAGED:
             return None
         form = partition.produce_replies.get(version)
         if form is None:
             form = partition.produce_replies[version] = AppendedReply(version, topic, index)
         reply: list[Piece] = []
-        self.staged.append((partition, reply, form, correlation_id, first_offset))
+        staged.append((partition, reply, form, correlation_id, first_offset))
         return reply
 
     def settle(self) -> None:
@@ -65,7 +71,7 @@ class StraightProduce:
         for partition, reply, form, correlation_id, first_offset in staged:
             log = partition.log
             if log.has_staged:
-                self._replicas.commit_staged(partition, self._clock.wall_ms())
+                self._replicas.commit_staged(partition, self._now_ms)
             if first_offset < log.log_end_offset:
                 reply.append(form.encode(correlation_id, first_offset, log.log_start_offset))
             else:
