@@ -192,13 +192,16 @@ class ClassicGroup:
         self.protocol = value.protocol
         self.leader = value.leader
         self.state_timestamp_ms = value.current_state_timestamp
-        self.members.retain(stored.member_id for stored in value.members)
         for stored in value.members:
+            loaded = _loaded_member(stored, value.protocol)
             member = self.members.get(stored.member_id)
-            if member is None:
-                member = _loaded_member(stored, value.protocol)
-                self.members.add(member)
-            member.assignment = stored.assignment
+            if member is not None and member.metadata(value.protocol) == stored.subscription:
+                # A live member may have named more protocols than the one that was chosen and stored.
+                loaded.protocols = member.protocols
+            if member is not None:
+                self.members.remove(stored.member_id)
+            self.members.add(loaded)
+        self.members.retain(stored.member_id for stored in value.members)
         # Only groups at rest are stored, so the record tells the state.
         self.state = GroupState.STABLE if value.members else GroupState.EMPTY
         self.find_subscribed_topics()
@@ -253,5 +256,6 @@ def _loaded_member(stored: MemberMetadata, protocol: str | None) -> Member:
         session_timeout_ms=stored.session_timeout,
         rebalance_timeout_ms=stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout,
         protocols=() if protocol is None else ((protocol, stored.subscription),),
+        assignment=stored.assignment,
         is_new=False,
     )

@@ -69,14 +69,22 @@ def join(group: ClassicGroup, call: JoinCall, now_ms: int) -> Decision:
 
 
 def _has_room(group: ClassicGroup, request: JoinGroupRequest) -> bool:
-    if group.is_empty or group.state is GroupState.DEAD:
+    if group.is_empty or group.state is GroupState.DEAD or len(group.members) < group.config.max_size:
         return True
-    if request.group_instance_id is not None and group.members.id_of_instance(request.group_instance_id):
+    instance_id = request.group_instance_id
+    is_known_static = instance_id is not None and group.members.id_of_instance(instance_id) is not None
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        return is_known_static or request.member_id in group.members
+    # Places go to those who come first, so a group that was larger under an older limit shrinks here. Static members
+    # keep theirs while they are away.
+    if request.member_id in group.joining:
         return True
-    if group.state is GroupState.PREPARING_REBALANCE:
-        # Places go to those who come first: a group that was larger under an older limit shrinks here.
-        return request.member_id in group.joining or len(group.joining) < group.config.max_size
-    return request.member_id in group.members or len(group.members) < group.config.max_size
+    taken = len(group.joining)
+    if not is_known_static:
+        taken += sum(
+            member.instance_id is not None and member.member_id not in group.joining for member in group.members
+        )
+    return taken < group.config.max_size
 
 
 def _refuse_for_size(group: ClassicGroup, call: JoinCall, now_ms: int) -> Decision:

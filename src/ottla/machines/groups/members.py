@@ -87,9 +87,11 @@ class Members:
         return member
 
     def retain(self, member_ids: Iterable[str]) -> None:
-        kept = set(member_ids)
+        """Keeps only these, in this order."""
+        kept = {member_id: self._members[member_id] for member_id in member_ids if member_id in self._members}
         for member_id in [key for key in self._members if key not in kept]:
             self.remove(member_id)
+        self._members = kept
 
     def rebalance_timeout_ms_max(self) -> int:
         return max((member.rebalance_timeout_ms for member in self), default=0)
