@@ -74,6 +74,8 @@ def test_with_an_epoch_for_each_transaction_a_delayed_batch_is_always_fenced(
     before = producer.identity
     producer.end(commit=commit, version=END_NEW)
     assert producer.identity == (before[0], before[1] + 1)
+    # Until its marker is there, the batch would still come in time for its own transaction.
+    until(lambda: last_stable_offset(raw, new_topic), lambda offset: offset == 2)
     assert producer.send_batch(new_topic, 0, late, version=PRODUCE_NEW).error_code in FENCED
     assert producer.produce(new_topic, b"second", version=PRODUCE_NEW).error_code == 0
     assert producer.send_batch(new_topic, 0, late, version=PRODUCE_NEW).error_code in FENCED
