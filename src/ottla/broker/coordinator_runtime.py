@@ -207,8 +207,11 @@ class CoordinatorRuntime(Generic[M]):
         if leader is not None and leader.high_watermark > last_offset:
             self._perform_all(shard, decision.effects)
         else:
-            waiter = _WaitingDecision(self, shard, decision, last_offset)
-            self._parked.park(waiter, [shard.partition], self._commit_timeout_ms)
+            self.wait_for_commit(shard, decision, last_offset)
+
+    def wait_for_commit(self, shard: Shard[M], decision: Decision, last_offset: int) -> None:
+        waiter = _WaitingDecision(self, shard, decision, last_offset)
+        self._parked.park(waiter, [shard.partition], self._commit_timeout_ms)
 
     def _append(self, shard: Shard[M], decision: Decision) -> int:
         now_ms = self._clock.wall_ms()
@@ -288,7 +291,11 @@ class _WaitingDecision(Generic[M]):
         return True
 
     def expire(self) -> None:
+        """The clients are told to try again, but what the records say is still going to happen once they count."""
         _fail_replies(self._decision, KafkaError(code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        left = [effect for effect in self._decision.effects if not isinstance(effect, Reply)]
+        if left:
+            self._runtime.wait_for_commit(self._shard, Decision(effects=left), self._last_offset)
 
 
 def _fail_replies(decision: Decision, error: KafkaError) -> None:

@@ -8,6 +8,8 @@ verifies it; from version 12 on the leader adds it.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from functools import partial
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
@@ -15,7 +17,9 @@ from ottla.broker.handler import RequestContext
 from ottla.broker.handlers.transactional import ask
 from ottla.broker.replicas import Partition
 from ottla.log.partition_log import PartitionLog
+from ottla.machines.coordinator import Decision, Token
 from ottla.machines.transactions.answers import verification_code
+from ottla.machines.transactions.shard import TransactionShard
 from ottla.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, peek_attributes
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.fused.produce import ProducePlan
@@ -66,12 +70,26 @@ def check_in_transaction(
 
 
 async def add_partitions(context: RequestContext, transactional_id: str, unverified: Unverified) -> None:
-    """Adds partitions for a client that leaves it to the broker. What is refused then fails the check."""
+    """Adds partitions for a client that leaves it to the broker; raises KafkaError if they cannot be added."""
     for (producer_id, producer_epoch), partitions in unverified.items():
-        await ask(
+        answer = await ask(
             context,
             transactional_id,
-            lambda machine, token, now_ms, p=producer_id, e=producer_epoch, tps=partitions: machine.add_partitions(  # type: ignore[misc]
-                transactional_id, p, e, tps, token, version=_BROKER_ADD_VERSION, now_ms=now_ms
-            ),
+            partial(_add, transactional_id, producer_id, producer_epoch, partitions),
         )
+        if answer.error_code != ErrorCode.NONE:
+            raise KafkaError(answer.message, code=answer.error_code)
+
+
+def _add(
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    partitions: Sequence[TopicPartition],
+    machine: TransactionShard,
+    token: Token,
+    now_ms: int,
+) -> Decision:
+    return machine.add_partitions(
+        transactional_id, producer_id, producer_epoch, partitions, token, version=_BROKER_ADD_VERSION, now_ms=now_ms
+    )
