@@ -1,0 +1,277 @@
+"""What waits for replicas that are not there yet: produces, coordinators' decisions, and code that awaits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.base.clock import ManualClock
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.types import TopicPartition, random_uuid
+from ottla.broker.commit_wait import wait_committed
+from ottla.broker.coordinator_runtime import CoordinatorRuntime, Shard
+from ottla.broker.parked import Parked
+from ottla.broker.pending_reply import PendingResult
+from ottla.broker.replicas import Partition, Replicas
+from ottla.log.config import LogConfig
+from ottla.log.log_dir import LogDirs
+from ottla.machines.coordinator import CoordinatorRecord, Decision, ReplayContext, SetTimer, TimerKey, Token
+from ottla.records.builder import NewRecord, build_batch
+from ottla.wire.apis.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
+from ottla.wire.message import StoredRecord
+from ottla.wire.stored.transaction_state import TransactionLogKey
+
+BROKER = 1
+TOPIC = "states"
+
+
+class Counter:
+    """A machine whose durable state is the list of ids it has seen."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.ended: list[tuple[int, bool]] = []
+        self.tokens: list[Token] = []
+
+    def add(self, name: str, token: Token) -> Decision:
+        record = CoordinatorRecord(TransactionLogKey(transactional_id=name), 0, None)
+        decision = Decision([record]).reply(token, name)
+        decision.effects.append(("done", name))
+        return decision
+
+    def replay(self, key: StoredRecord, value: StoredRecord | None, context: ReplayContext) -> None:
+        assert isinstance(key, TransactionLogKey)
+        self.seen.append(key.transactional_id)
+
+    def timer_fired(self, key: TimerKey, now_ms: int) -> Decision:
+        return Decision(effects=[("timer", *key)])
+
+    def loaded(self, now_ms: int) -> Decision:
+        return Decision(effects=[("loaded", len(self.seen))])
+
+    def unload(self) -> list[Token]:
+        return self.tokens
+
+
+def parse(key: bytes, value: bytes | None) -> tuple[StoredRecord, StoredRecord | None]:
+    return TransactionLogKey.decode_versioned(key), None
+
+
+@dataclass
+class World:
+    replicas: Replicas
+    parked: Parked
+    runtime: CoordinatorRuntime[Counter]
+    performed: list[Any]
+    epoch: int = 0
+
+    async def lead(self, *isr: int, epoch: int | None = None) -> Partition:
+        """Makes this broker lead the partition, with these replicas in sync."""
+        self.epoch = self.epoch if epoch is None else epoch
+        state = LeaderAndIsrPartitionState(
+            partition_index=0, leader=BROKER, leader_epoch=self.epoch, isr=list(isr), replicas=list(isr)
+        )
+        topic = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=random_uuid(), partition_states=[state])
+        existing = self.replicas.find(TOPIC, 0)
+        if existing is not None:
+            topic.topic_id = existing.topic_id
+        outcome = await self.replicas.apply_leader_and_isr(LeaderAndIsrRequest(topic_states=[topic]))
+        assert outcome == {TopicPartition(TOPIC, 0): ErrorCode.NONE}
+        partition = self.replicas.find(TOPIC, 0)
+        assert partition is not None
+        return partition
+
+    def shard(self) -> Shard[Counter]:
+        return self.runtime.shard_for("any")
+
+
+def in_world(tmp_path: Path, scenario: Callable[[World], Awaitable[None]]) -> None:
+    async def run() -> None:
+        clock = ManualClock()
+
+        async def config(topic: str) -> LogConfig:
+            return LogConfig(segment_index_bytes=4096)
+
+        log_dirs = LogDirs.open(
+            [tmp_path / "logs"], broker_id=BROKER, cluster_id=None, clock=clock, config_for=lambda _: LogConfig()
+        )
+        parked = Parked(asyncio.get_running_loop())
+        replicas = Replicas(BROKER, log_dirs, parked, read_config=config, on_all_failed=lambda: None)
+        performed: list[Any] = []
+        runtime: CoordinatorRuntime[Counter] = CoordinatorRuntime(
+            TOPIC,
+            replicas,
+            parked,
+            clock,
+            make_machine=lambda epoch: Counter(),
+            parse=parse,
+            end_transaction=lambda machine, producer, commit: machine.ended.append((producer, commit)),
+            perform=lambda shard, effect: performed.append(effect),
+            client_code=lambda code: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            partition_count=lambda: 1,
+            commit_timeout_ms=50,
+        )
+        replicas.watch_topic(TOPIC, runtime)
+        try:
+            await scenario(World(replicas, parked, runtime, performed))
+        finally:
+            await runtime.stop()
+            log_dirs.close()
+
+    asyncio.run(run())
+
+
+def append(world: World, partition: Partition) -> int:
+    batch = memoryview(bytearray(build_batch([NewRecord(b"k", b"v", (), 1)])))
+    return world.replicas.append(partition, batch, requires_all_replicas=True, now_ms=1).last_offset
+
+
+def test_a_decision_alone_in_the_cluster_is_performed_at_once(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.lead(BROKER)
+        pending: PendingResult[str] = PendingResult()
+        shard = world.shard()
+        world.runtime.run(shard, shard.machine.add("a", pending))
+        assert pending.future.result() == "a"
+        assert world.performed == [("loaded", 0), ("done", "a")]
+        assert shard.machine.seen == ["a"]
+
+    in_world(tmp_path, scenario)
+
+
+def test_a_decision_waits_until_its_records_are_committed(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.lead(BROKER, 2)
+        pending: PendingResult[str] = PendingResult()
+        shard = world.shard()
+        world.runtime.run(shard, shard.machine.add("a", pending))
+        assert shard.machine.seen == ["a"], "replayed at once, so that the next decision builds on it"
+        assert not pending.future.done()
+        await world.lead(BROKER)
+        assert await asyncio.wait_for(pending.future, 5) == "a"
+        assert ("done", "a") in world.performed
+
+    in_world(tmp_path, scenario)
+
+
+def test_after_the_time_limit_the_client_is_refused_but_the_rest_still_happens(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.lead(BROKER, 2)
+        pending: PendingResult[str] = PendingResult()
+        shard = world.shard()
+        world.runtime.run(shard, shard.machine.add("a", pending))
+        with pytest.raises(KafkaError) as refused:
+            await asyncio.wait_for(pending.future, 5)
+        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert ("done", "a") not in world.performed
+        await world.lead(BROKER)
+        await asyncio.sleep(0)
+        assert ("done", "a") in world.performed
+
+    in_world(tmp_path, scenario)
+
+
+def test_losing_the_leadership_drops_the_shard_and_refuses_who_waits(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        partition = await world.lead(BROKER, 2)
+        pending: PendingResult[str] = PendingResult()
+        joiner: PendingResult[str] = PendingResult()
+        shard = world.shard()
+        shard.machine.tokens.append(joiner)
+        world.runtime.run(shard, shard.machine.add("a", pending))
+        partition.leader = None
+        world.runtime.partition_changed(partition)
+        world.replicas.moved(partition)
+        for waiting in (pending, joiner):
+            with pytest.raises(KafkaError) as refused:
+                await asyncio.wait_for(waiting.future, 5)
+            assert refused.value.code == ErrorCode.NOT_COORDINATOR
+        with pytest.raises(KafkaError) as gone:
+            world.shard()
+        assert gone.value.code == ErrorCode.NOT_COORDINATOR
+
+    in_world(tmp_path, scenario)
+
+
+def test_a_shard_is_loaded_again_under_a_new_epoch(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.lead(BROKER)
+        for name in ("a", "b"):
+            shard = world.shard()
+            world.runtime.run(shard, shard.machine.add(name, object()))
+        await world.lead(BROKER, epoch=5)
+        with pytest.raises(KafkaError) as loading:
+            world.shard()
+        assert loading.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        while world.runtime.is_loading:
+            await asyncio.sleep(0.01)
+        assert world.shard().machine.seen == ["a", "b"]
+        assert world.performed[-1] == ("loaded", 2)
+
+    in_world(tmp_path, scenario)
+
+
+def test_a_failed_append_reloads_the_shard_from_its_log(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        partition = await world.lead(BROKER)
+        shard = world.shard()
+        world.runtime.run(shard, shard.machine.add("kept", object()))
+        shard.machine.seen.append("never written")
+        leader = partition.leader
+        assert leader is not None
+        leader.min_insync_replicas = 2
+        pending: PendingResult[str] = PendingResult()
+        world.runtime.run(shard, shard.machine.add("refused", pending))
+        with pytest.raises(KafkaError) as refused:
+            await pending.future
+        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        while world.runtime.is_loading:
+            await asyncio.sleep(0.01)
+        assert world.shard() is not shard
+        assert world.shard().machine.seen == ["kept"]
+
+    in_world(tmp_path, scenario)
+
+
+def test_timers_fire_once_are_replaced_and_end_with_the_shard(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.lead(BROKER)
+        shard = world.shard()
+        world.runtime.run(shard, Decision(timers=[SetTimer(("a",), 60_000), SetTimer(("a",), 1)]))
+        world.runtime.run(shard, Decision(timers=[SetTimer(("b",), 60_000)]))
+        while ("timer", "a") not in world.performed:
+            await asyncio.sleep(0.005)
+        assert list(shard.timers) == [("b",)]
+        running = shard.timers["b",]
+        world.runtime.partition_removed(0)
+        assert running.cancelled()
+
+    in_world(tmp_path, scenario)
+
+
+def test_waiting_code_learns_of_commit_loss_and_time(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        partition = await world.lead(BROKER, 2)
+        last_offset = append(world, partition)
+        with pytest.raises(KafkaError) as late:
+            await wait_committed(world.parked, partition, last_offset, 20)
+        assert late.value.code == ErrorCode.REQUEST_TIMED_OUT
+        waiting = asyncio.ensure_future(wait_committed(world.parked, partition, last_offset, 5000))
+        await asyncio.sleep(0)
+        await world.lead(BROKER)
+        await asyncio.wait_for(waiting, 5)
+        await world.lead(BROKER, 2)
+        lost = asyncio.ensure_future(wait_committed(world.parked, partition, append(world, partition), 5000))
+        await asyncio.sleep(0)
+        await world.lead(BROKER, 2, epoch=9)
+        with pytest.raises(KafkaError) as gone:
+            await asyncio.wait_for(lost, 5)
+        assert gone.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert not partition.waiters
+
+    in_world(tmp_path, scenario)
