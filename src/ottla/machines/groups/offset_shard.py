@@ -18,6 +18,8 @@ from ottla.wire.apis.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRes
 from ottla.wire.apis.txn_offset_commit import TxnOffsetCommitRequest
 
 _MEMBER_EPOCH_VERSION = 9
+_EXPIRED_AT_ONCE = 5_000
+"""A decision is one batch, which has a limit; what is left expires next time."""
 
 
 class OffsetShard:
@@ -114,6 +116,8 @@ class OffsetShard:
         decision = Decision()
         for group in self._groups:
             decision.records += self._groups.expire(group, now_ms)
+            if len(decision.records) >= _EXPIRED_AT_ONCE:
+                break
         return decision
 
     def topic_deleted(self, topics: set[str], now_ms: int) -> Decision:
