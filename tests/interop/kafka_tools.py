@@ -34,10 +34,14 @@ class KafkaTools:
         Useful flags: `--print-data-log`, `--deep-iteration`, `--index-sanity-check`, `--verify-index-only`,
         `--offsets-decoder`, `--transaction-log-decoder`.
         """
+        return self.dump_with_complaints(files, *flags)[0]
+
+    def dump_with_complaints(self, files: Sequence[Path], *flags: str) -> tuple[str, str]:
+        """The same, and what the tool finds wrong with the files."""
         names = ",".join(str(file) for file in files)
         return self._run("kafka.tools.DumpLogSegments", "--files", names, *flags)
 
-    def _run(self, main_class: str, *arguments: str) -> str:
+    def _run(self, main_class: str, *arguments: str) -> tuple[str, str]:
         # These options make a short-lived JVM start in half the time.
         java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
         done = subprocess.run(
@@ -50,7 +54,7 @@ class KafkaTools:
         )
         if done.returncode or "Exception in thread" in done.stderr:
             raise KafkaToolError(f"{main_class} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
-        return done.stdout
+        return done.stdout, done.stderr
 
 
 @pytest.fixture(scope="session", name="kafka_tools")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -18,11 +19,11 @@ from ottla.base.errors import CorruptBatchError, KafkaError
 from ottla.cli.dump_text import batch_line, record_line, snapshot_lines
 from ottla.cli.terminal import UsageError, errors_told, run_command
 from ottla.log.offset_index import OffsetIndex, OffsetPosition
-from ottla.log.producer_snapshot import decode_snapshot
+from ottla.log.producer_snapshot import SnapshotError, decode_snapshot
 from ottla.log.time_index import TimeEntry, TimeIndex
 from ottla.log.txn_index import TxnIndex
 from ottla.records.batch import BatchHeader, crc_is_valid, iter_headers
-from ottla.records.reader import read_records
+from ottla.records.reader import Record, read_records
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
@@ -87,7 +88,10 @@ def dump_lines(path: Path, settings: Settings) -> Iterator[str]:
                     f"lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
                 )
         case ".snapshot":
-            yield from snapshot_lines(decode_snapshot(path.read_bytes()))
+            try:
+                yield from snapshot_lines(decode_snapshot(path.read_bytes()))
+            except SnapshotError as e:
+                raise KafkaError(f"{path} is no valid snapshot: {e}") from e
         case _:
             raise UsageError(f"{path} is none of the files that can be shown ({', '.join(SUFFIXES)})")
 
@@ -98,26 +102,31 @@ def _log_lines(path: Path, settings: Settings) -> Iterator[str]:
     end = 0
     last_offset = -1
     gaps: list[tuple[int, int]] = []
-    for position, header in _whole_batches(data):
+    for position, header in _whole_batches(data[: settings.max_bytes]):
         end = position + header.size
         batch = data[position:end]
-        valid = crc_is_valid(batch, header)
-        yield batch_line(header, position, valid=valid)
-        if settings.deep and valid:
-            for record in read_records(batch, header):
+        yield batch_line(header, position, valid=crc_is_valid(batch, header))
+        if settings.deep:
+            for record in _records(batch, header):
                 if last_offset >= 0 and record.offset != last_offset + 1:
                     gaps.append((last_offset, record.offset))
                 last_offset = record.offset
                 yield record_line(
                     record, header, with_data=settings.print_data, with_metadata=not settings.skip_record_metadata
                 )
-        if settings.max_bytes is not None and end >= settings.max_bytes:
-            break
-    else:
-        if end < len(data):
-            yield f"Found {len(data) - end} invalid bytes at the end of {path.name}"
+    if end < len(data) and settings.max_bytes is None:
+        yield f"Found {len(data) - end} invalid bytes at the end of {path.name}"
     if gaps:
         _complain(f"Non-consecutive offsets in {path}", [f"{before} is followed by {after}" for before, after in gaps])
+
+
+def _records(batch: memoryview, header: BatchHeader) -> list[Record]:
+    """The records as far as they make sense: a batch with a wrong checksum may still have readable ones."""
+    try:
+        return read_records(batch, header)
+    except CorruptBatchError as e:
+        _complain(f"The records of the batch of offset {header.base_offset} cannot be read", [e.message])
+        return []
 
 
 def _index_lines(path: Path, settings: Settings) -> Iterator[str]:
@@ -153,16 +162,28 @@ def _time_index_lines(path: Path, settings: Settings) -> Iterator[str]:
         yield f"{path} passed sanity check."
         return
     batches = [header for _, header in _whole_batches(_contents(path.with_suffix(".log")))]
-    mismatches = []
+    last_offsets = [header.last_offset for header in batches]
+    mismatches, unordered, not_found = [], [], []
+    previous = -1
     for entry in entries:
-        holder = next((header for header in batches if header.last_offset >= entry.offset), None)
-        if holder is None or holder.max_timestamp != entry.timestamp:
-            found = holder.max_timestamp if holder is not None else -1
-            mismatches.append(f"Index timestamp: {entry.timestamp}, log timestamp: {found}")
+        number = bisect_left(last_offsets, entry.offset)
+        holder = batches[number] if number < len(batches) else None
+        if holder is None or holder.last_offset != entry.offset:
+            found = holder.last_offset if holder is not None else -1
+            not_found.append(f"Indexed offset: {entry.offset}, found log offset: {found}")
+        elif holder.max_timestamp != entry.timestamp:
+            mismatches.append(f"Index timestamp: {entry.timestamp}, log timestamp: {holder.max_timestamp}")
+        if entry.timestamp < previous:
+            unordered.append(f"Index timestamp: {entry.timestamp}, Previously indexed timestamp: {previous}")
+        previous = entry.timestamp
         if not settings.verify_only:
             yield f"timestamp: {entry.timestamp} offset: {entry.offset}"
     if mismatches:
         _complain(f"Found timestamp mismatch in :{path.absolute()}", mismatches)
+    if unordered:
+        _complain(f"Found out of order timestamp in :{path.absolute()}", unordered)
+    if not_found:
+        _complain("The following indexed offsets are not found in the log.", not_found, indent="")
 
 
 def _used_offset_entries(index: OffsetIndex) -> list[OffsetPosition]:
@@ -208,5 +229,5 @@ def _base_offset(path: Path) -> int:
     return int(path.stem)
 
 
-def _complain(title: str, lines: list[str]) -> None:
-    print(title, *(f"  {line}" for line in lines), sep="\n", file=sys.stderr)
+def _complain(title: str, lines: list[str], *, indent: str = "  ") -> None:
+    print(title, *(f"{indent}{line}" for line in lines), sep="\n", file=sys.stderr)

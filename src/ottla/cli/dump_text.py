@@ -25,27 +25,24 @@ def batch_line(header: BatchHeader, position: int, *, valid: bool) -> str:
 
 
 def record_line(record: Record, header: BatchHeader, *, with_data: bool, with_metadata: bool = True) -> str:
-    parts = ["|"]
+    line = ""
     if with_metadata:
-        parts += [
-            f"offset: {record.offset}",
-            f"{header.timestamp_type.config_name}: {record.timestamp}",
-            f"keySize: {_size(record.key)}",
-            f"valueSize: {_size(record.value)}",
-            f"sequence: {_sequence(record, header)}",
-            f"headerKeys: [{','.join(name for name, _ in record.headers)}]",
-        ]
+        line = (
+            f"| offset: {record.offset} {header.timestamp_type.config_name}: {record.timestamp} "
+            f"keySize: {_size(record.key)} valueSize: {_size(record.value)} sequence: {_sequence(record, header)} "
+            f"headerKeys: [{','.join(name for name, _ in record.headers)}]"
+        )
         marker = parse_end_marker(record) if header.is_control else None
         if marker is not None:
             kind = "COMMIT" if marker.commit else "ABORT"
-            parts.append(f"endTxnMarker: {kind} coordinatorEpoch: {marker.coordinator_epoch}")
+            line += f" endTxnMarker: {kind} coordinatorEpoch: {marker.coordinator_epoch}"
     if with_data and not header.is_control:
-        parts += [
-            f"{name}: {_text(data)}"
-            for name, data in (("key", record.key), ("payload", record.value))
-            if data is not None
-        ]
-    return " ".join(parts)
+        # Kafka's tool begins a line with the bar only for metadata or a key.
+        if record.key is not None:
+            line = f"{line or '|'} key: {_text(record.key)}"
+        if record.value is not None:
+            line += f" payload: {_text(record.value)}"
+    return line
 
 
 def snapshot_lines(entries: Iterable[ProducerEntry]) -> Iterator[str]:
