@@ -302,7 +302,7 @@ class Runner:
         """Brings up a group of dynamic members with these client ids; gives their member ids, the leader first."""
         ids = [str(self.replies[self.join(client_id=name)].member_id) for name in members]
         tokens = [self.join(member_id, client_id=name) for member_id, name in zip(ids, members, strict=True)]
-        self.advance(DELAY_MS * len(members) + DELAY_MS)
+        self.advance(min(DELAY_MS * (len(members) + 1), SESSION_MS - 1))
         replies = [self.replies[token] for token in tokens]
         assert {reply.error_code for reply in replies} == {0}
         leader = str(replies[0].leader)
