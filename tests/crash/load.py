@@ -81,6 +81,8 @@ class IdempotentLoad:
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 100,
                 "retry.backoff.ms": 20,
+                # A client that forgets its brokers looks for them once a second: never again, if none lives that long.
+                "metadata.recovery.strategy": "none",
                 "queue.buffering.max.messages": 2000,
                 "log_level": 0,
                 "error_cb": self._on_error,

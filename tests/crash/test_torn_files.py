@@ -396,3 +396,34 @@ def _damaged_header(batch: Batch, partition: int) -> bytes:
     data = bytearray(batch.data[:61])
     data[(8, 16)[partition % 2]] ^= 0x40
     return bytes(data)
+
+
+@pytest.mark.xfail(strict=True, reason="a producer snapshot holds only the newest batch of each producer")
+def test_every_batch_in_flight_is_recognised_after_a_kill(killed: WrittenDir, tmp_path: Path) -> None:
+    """A client may have five batches under way when a broker dies, and a segment may have been rolled among them.
+
+    What lies before the recovery point is known from a snapshot, so fewer than five are recognised; librdkafka takes
+    the refusal of the first one for lost data and gives up.
+    """
+    written = killed.copy_to(tmp_path / "data")
+    files = written.files()[0]
+    last = last_batch_number(files.log_end_offset)
+    assert len(files.segments[-1].batches) == 5
+    with restarted(written) as (broker, client):
+        # The sixth of the last segment starts another one, which then holds the newest batch only.
+        sizes = [len(numbered_batch(last + further)) for further in range(1, 30)]
+        room = int(SETTINGS["log.segment.bytes"]) - len(files.segments[-1].data)
+        further = next(n for n in range(1, 30) if sum(sizes[:n]) > room)
+        for number in range(last + 1, last + 1 + further):
+            assert wire_view.produce(client, TOPIC, {0: numbered_batch(number)}, acks=-1)[0][0] == 0
+        end = (last + 1 + further) * 3
+        deadline = time.monotonic() + 20
+        while f"{TOPIC} 0 {end}\n" not in (written.path / "recovery-point-offset-checkpoint").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        broker.kill()
+        broker.start()
+        with RawClient(broker.port) as again:
+            for number in range(last + further - 4, last + further + 1):
+                reply = wire_view.produce(again, TOPIC, {0: numbered_batch(number)}, acks=-1)
+                assert reply == {0: (0, number * 3)}, number
