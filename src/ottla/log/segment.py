@@ -18,7 +18,7 @@ from ottla.base.errors import CorruptBatchError
 from ottla.log.config import LogConfig
 from ottla.log.file import LogFile, file_names
 from ottla.log.index_file import CorruptIndexError
-from ottla.log.offset_index import OffsetIndex
+from ottla.log.offset_index import OffsetIndex, OffsetPosition
 from ottla.log.time_index import TimeIndex
 from ottla.log.txn_index import TxnIndex
 from ottla.records.batch import HEADER_SIZE, MAGIC_V2, NO_TIMESTAMP, OFFSET_AND_LENGTH_SIZE, BatchHeader, read_header
@@ -263,9 +263,7 @@ class Segment:
             return positions[number] if number < len(positions) else self.size
         entry = self.offset_index.lookup(offset)
         try:
-            if entry.position and not self._points_at_batch(entry.offset, entry.position):
-                raise CorruptIndexError(f"{self.offset_index.path} does not fit its log at offset {entry.offset}")
-            return self._walk(entry.position, offset)
+            return self._walk(entry.position, offset, entry if entry.position else None)
         except CorruptIndexError as e:
             _log.warning("%s; rebuilding it", e)
             self.rebuild_indexes()
@@ -309,10 +307,16 @@ class Segment:
             result = header.next_offset
         return result
 
-    def _walk(self, position: int, offset: int) -> int:
+    def _walk(self, position: int, offset: int, entry: OffsetPosition | None = None) -> int:
+        """`entry` is the index entry that led to `position`, if it is yet to be seen whether it can be believed."""
         fd, size = self.log.fd, self.size
+        if entry is not None and not 0 <= position <= size - HEADER_SIZE:
+            raise self._misled_by(entry)
         while position < size:
             chunk = os.pread(fd, _WALK_BYTES, position)
+            if entry is not None:
+                self._check_entry(entry, chunk)
+                entry = None
             at, last_start = 0, len(chunk) - _walk_header.size
             while at <= last_start and position + at < size:
                 base_offset, length, magic, last_delta = _unpack_walk(chunk, at)
@@ -329,14 +333,16 @@ class Segment:
             raise CorruptBatchError(f"{self.log.path} ends inside a batch")
         return size
 
-    def _points_at_batch(self, offset: int, position: int) -> bool:
-        """Whether an index entry can be believed: the batch there must not begin after the entry's offset."""
-        if not 0 <= position <= self.size - HEADER_SIZE:
-            return False
-        raw = os.pread(self.log.fd, _walk_header.size, position)
-        base_offset, length, magic, _ = _unpack_walk(raw, 0)
-        in_range: bool = self.base_offset <= base_offset <= offset
-        return in_range and magic == MAGIC_V2 and length >= _MIN_BATCH_LENGTH
+    def _check_entry(self, entry: OffsetPosition, found: bytes) -> None:
+        """The batch that an entry points at must not begin after the entry's offset."""
+        if len(found) >= _walk_header.size:
+            base_offset, length, magic, _ = _unpack_walk(found, 0)
+            if self.base_offset <= base_offset <= entry.offset and magic == MAGIC_V2 and length >= _MIN_BATCH_LENGTH:
+                return
+        raise self._misled_by(entry)
+
+    def _misled_by(self, entry: OffsetPosition) -> CorruptIndexError:
+        return CorruptIndexError(f"{self.offset_index.path} does not fit its log at offset {entry.offset}")
 
     # -- changing ------------------------------------------------------------------------------------------------
 

@@ -7,14 +7,13 @@ whether there is enough to reply, and parks the request if there is not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import Uuid
 from ottla.broker.authorizer import Operation, ResourceType
 from ottla.broker.handler import Handler, RequestContext
 from ottla.broker.replicas import Partition, not_leader
-from ottla.machines.fetch_session import FetchContext, FetchRequestHead, PartitionKey, TopicKey
+from ottla.machines.fetch_session import INITIAL_EPOCH, FetchContext, FetchRequestHead, PartitionKey, TopicKey
 from ottla.net.outgoing import Piece
 from ottla.net.service import Deferred, Outcome
 from ottla.wire.api_keys import ApiKey
@@ -46,7 +45,7 @@ def handle(context: RequestContext) -> Outcome:
             asked,
             forgotten,
             now_ms=broker.clock.monotonic_ms(),
-            new_session_id=broker.random.randrange(1, 2**31 - 1),
+            new_session_id=broker.random.randrange(1, 2**31 - 1) if plan.session_epoch == INITIAL_EPOCH else 0,
         )
     except KafkaError as e:
         return _encode(context, e.code, 0, [])
@@ -206,9 +205,12 @@ def _failed(context: RequestContext, key: PartitionKey, index: int, error: Kafka
 def _encode(
     context: RequestContext, code: ErrorCode, session_id: int, results: Sequence[KeyedResult]
 ) -> Sequence[Piece]:
-    topics = [
-        (topic, [result for _, result in group]) for topic, group in groupby(results, key=lambda item: item[0][0])
-    ]
+    topics: list[tuple[TopicKey, list[FetchResult]]] = []
+    for (topic, _), result in results:
+        if topics and topics[-1][0] == topic:
+            topics[-1][1].append(result)
+        else:
+            topics.append((topic, [result]))
     return encode_fetch_response(
         context.version, context.correlation_id, topics, error_code=code, session_id=session_id
     )
