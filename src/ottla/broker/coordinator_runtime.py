@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from ottla.base.clock import Clock
@@ -27,10 +27,14 @@ from ottla.machines.coordinator import (
     SetTimer,
     TimerKey,
 )
+from ottla.records.batch import HEADER_SIZE
 from ottla.records.builder import NewRecord, build_batch
 from ottla.records.hashing import coordinator_partition
 
 log = logging.getLogger(__name__)
+
+RECORD_OVERHEAD_BYTES_MAX = 21
+"""What a record takes besides its key and value, at the most."""
 
 M = TypeVar("M", bound=Machine)
 
@@ -45,6 +49,8 @@ class Shard(Generic[M]):
         self.leader_epoch = partition.leader_epoch
         self.is_loaded = False
         self.is_dropped = False
+        self.last_offset = -1
+        """The last record that was appended for this shard, committed or not."""
         self.timers: dict[TimerKey, asyncio.TimerHandle] = {}
 
 
@@ -192,11 +198,9 @@ class CoordinatorRuntime(Generic[M]):
             return
         for timer in decision.timers:
             self._set_timer(shard, timer)
-        if not decision.records:
-            self._perform_all(shard, decision.effects)
-            return
         try:
-            last_offset = self._append(shard, decision)
+            # Without records of its own a decision still builds on those before it: it waits for them, too.
+            last_offset = self._append(shard, decision) if decision.records else shard.last_offset
         except KafkaError as e:
             log.warning("%s: an append of the coordinator failed: %s", shard.partition.tp, e)
             reason = KafkaError(e.message, code=self._client_code(e.code))
@@ -214,26 +218,30 @@ class CoordinatorRuntime(Generic[M]):
         self._parked.park(waiter, [shard.partition], self._commit_timeout_ms)
 
     def _append(self, shard: Shard[M], decision: Decision) -> int:
+        """Appends and replays; returns the last offset. Only a decision too large for one batch takes several."""
         now_ms = self._clock.wall_ms()
         producer_id, producer_epoch = decision.producer or (-1, -1)
-        batch = build_batch(
-            [NewRecord(key, value, (), now_ms) for key, value in map(CoordinatorRecord.encode, decision.records)],
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            transactional=decision.producer is not None,
-        )
-        info = self._replicas.append(
-            shard.partition,
-            memoryview(bytearray(batch)),
-            requires_all_replicas=True,
-            now_ms=now_ms,
-            origin=Origin.COORDINATOR,
-        )
         replayed_producer_id = producer_id if decision.producer is not None else -1
-        for offset, record in enumerate(decision.records, info.first_offset):
-            context = ReplayContext(offset, replayed_producer_id, producer_epoch, now_ms)
-            shard.machine.replay(record.key, record.value, context)
-        return info.last_offset
+        last_offset = -1
+        for records, encoded in _in_batches(decision.records, shard.partition.log.config.max_message_bytes, now_ms):
+            batch = build_batch(
+                encoded,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                transactional=decision.producer is not None,
+            )
+            info = self._replicas.append(
+                shard.partition,
+                memoryview(bytearray(batch)),
+                requires_all_replicas=True,
+                now_ms=now_ms,
+                origin=Origin.COORDINATOR,
+            )
+            for offset, record in enumerate(records, info.first_offset):
+                context = ReplayContext(offset, replayed_producer_id, producer_epoch, now_ms)
+                shard.machine.replay(record.key, record.value, context)
+            shard.last_offset = last_offset = info.last_offset
+        return last_offset
 
     def _reload(self, shard: Shard[M], reason: KafkaError) -> None:
         """What the machine decided is not in the log, so the machine is wrong: build it again from what is."""
@@ -296,6 +304,24 @@ class _WaitingDecision(Generic[M]):
         left = [effect for effect in self._decision.effects if not isinstance(effect, Reply)]
         if left:
             self._runtime.wait_for_commit(self._shard, Decision(effects=left), self._last_offset)
+
+
+def _in_batches(
+    records: Sequence[CoordinatorRecord], max_bytes: int, now_ms: int
+) -> Iterator[tuple[Sequence[CoordinatorRecord], list[NewRecord]]]:
+    """The records, and as they are stored, in runs that fit into one batch each."""
+    start = 0
+    encoded: list[NewRecord] = []
+    room = max_bytes - HEADER_SIZE
+    for number, record in enumerate(records):
+        key, value = record.encode()
+        size = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES_MAX
+        if size > room and encoded:
+            yield records[start:number], encoded
+            start, encoded, room = number, [], max_bytes - HEADER_SIZE
+        encoded.append(NewRecord(key, value, (), now_ms))
+        room -= size
+    yield records[start:], encoded
 
 
 def _fail_replies(decision: Decision, error: KafkaError) -> None:

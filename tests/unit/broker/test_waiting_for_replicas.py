@@ -275,3 +275,34 @@ def test_waiting_code_learns_of_commit_loss_and_time(tmp_path: Path) -> None:
         assert not partition.waiters
 
     in_world(tmp_path, scenario)
+
+
+def test_a_decision_too_large_for_a_batch_takes_several(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        partition = await world.lead(BROKER)
+        shard = world.shard()
+        names = [f"{number:05d}" + "x" * 1000 for number in range(3000)]
+        decision = Decision([CoordinatorRecord(TransactionLogKey(transactional_id=name), 0, None) for name in names])
+        world.runtime.run(shard, decision)
+        assert shard.machine.seen == names
+        assert partition.log.log_end_offset == 3000
+        await world.lead(BROKER, epoch=2)
+        while world.runtime.is_loading:
+            await asyncio.sleep(0.01)
+        assert world.shard().machine.seen == names
+
+    in_world(tmp_path, scenario)
+
+
+def test_a_decision_without_records_waits_for_those_before_it(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.lead(BROKER, 2)
+        shard = world.shard()
+        world.runtime.run(shard, shard.machine.add("a", object()))
+        pending: PendingResult[str] = PendingResult()
+        world.runtime.run(shard, Decision().reply(pending, "built on a"))
+        assert not pending.future.done()
+        await world.lead(BROKER)
+        assert await asyncio.wait_for(pending.future, 5) == "built on a"
+
+    in_world(tmp_path, scenario)
