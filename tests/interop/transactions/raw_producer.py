@@ -285,5 +285,7 @@ def committed_offset(client: RawClient, group: str, topic: str, *, require_stabl
     )
     response = client.call(request, 8)
     assert isinstance(response, OffsetFetchResponse)
+    if response.groups[0].error_code:
+        return response.groups[0].error_code, -1
     part = response.groups[0].topics[0].partitions[0]
     return part.error_code, part.committed_offset

@@ -87,7 +87,7 @@ def _add_partitions_first(context: RequestContext, plan: ProducePlan, unverified
             await add_partitions(context, kept.transactional_id or "", unverified)
         except KafkaError as e:
             code = verification_code(e.code, ApiKey.PRODUCE, context.version)
-            deferred.complete((_encode(context, _all_failed(kept, code)),))
+            deferred.complete((_encode(context, _all_failed(kept, code, e.message)),))
             return
         outcome = _produce(context, kept)
         if isinstance(outcome, Deferred):
@@ -144,8 +144,11 @@ def _failed(context: RequestContext, topic: str, index: int, error: KafkaError) 
     )
 
 
-def _all_failed(plan: ProducePlan, code: ErrorCode) -> TopicResults:
-    return [(topic, [ProduceResult(index, code) for index, _ in partitions]) for topic, partitions in plan.topics]
+def _all_failed(plan: ProducePlan, code: ErrorCode, message: str | None = None) -> TopicResults:
+    return [
+        (topic, [ProduceResult(index, code, error_message=message) for index, _ in partitions])
+        for topic, partitions in plan.topics
+    ]
 
 
 def _no_reply(results: TopicResults) -> Outcome:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
+from ottla.base.errors import ErrorCode
 from ottla.broker.authorizer import Operation, ResourceType
 from ottla.broker.handler import RequestContext
 from ottla.broker.pending_reply import PendingResult
 from ottla.machines.coordinator import Decision, Token
 from ottla.machines.transactions.answers import Answer
 from ottla.machines.transactions.shard import TransactionShard
+
+log = logging.getLogger(__name__)
 
 
 async def ask(
@@ -23,4 +27,8 @@ async def ask(
     shard = runtime.shard_for(transactional_id)
     pending: PendingResult[Answer] = PendingResult()
     runtime.run(shard, decide(shard.machine, pending, context.broker.clock.wall_ms()))
-    return await pending.future
+    answer = await pending.future
+    if answer.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+        # The responses of these APIs carry no message, and the client's own text does not say that ids expire.
+        log.warning("%s", answer.message)
+    return answer

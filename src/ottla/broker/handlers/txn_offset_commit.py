@@ -34,6 +34,8 @@ async def respond(context: RequestContext, request: TxnOffsetCommitRequest) -> T
 
 
 async def _commit(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    if not request.group_id:
+        raise KafkaError("the group id is empty", code=ErrorCode.INVALID_GROUP_ID)
     runtime = context.broker.groups.runtime
     shard = runtime.shard_for(request.group_id)
     await _check_in_transaction(context, request, TopicPartition(GROUP_METADATA_TOPIC, shard.index))
