@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import sys
 
@@ -22,6 +23,7 @@ def run_broker(config: BrokerConfig) -> int:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
     )
+    _allow_many_open_files()
     try:
         return uvloop.run(_run(config))
     except StartError as e:
@@ -60,6 +62,17 @@ def _announce(broker: Broker) -> None:
         print(f"ottla: broker {broker.broker_id} is listening on {endpoint.listener}://{endpoint.host}:{endpoint.port}")
     print(f"ottla: cluster {broker.cluster_id}, data in {', '.join(map(str, broker.config.log_dirs))}")
     sys.stdout.flush()
+
+
+def _allow_many_open_files() -> None:
+    """Every connection and every segment is an open file. The usual limit is meant for programs that have few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as e:
+        log.warning("the limit of open files stays at %d: %s", soft, e)
 
 
 def _calm_the_collector() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ottla.machines.cluster.election import elect, first_leader
 from ottla.machines.cluster.topic_names import colliding_name, why_illegal
 from ottla.machines.replication.leader import PartitionLeader
@@ -67,3 +69,13 @@ def test_topic_names() -> None:
     assert colliding_name("a.b", ["x", "a_b"]) == "a_b"
     assert colliding_name("a.b", ["a.b", "ab"]) is None
     assert colliding_name("ab", ["a.b"]) is None
+
+
+@pytest.mark.parametrize(
+    ("isr", "min_isr", "expected"), [({1}, 1, True), ({1}, 2, False), ({1, 2}, 1, False), ({2}, 1, False)]
+)
+def test_who_commits_alone_has_committed_with_the_append(isr: set[int], min_isr: int, expected: bool) -> None:
+    machine = leader(isr, min_isr=min_isr)
+    assert machine.commits_alone is expected
+    if expected:
+        assert machine.appended(99) == 99
