@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.broker_process import BrokerProcess
 from tests.interop.groups.clients import CLIENTS, HEARTBEAT_MS, KIP_848
-from tests.interop.groups.conftest import KIP_848_SESSION_MS
+from tests.interop.groups.conftest import KIP_848_SESSION_MS, QUICK_GROUPS
 from tests.interop.groups.ledger import Partition
 from tests.interop.groups.scene import CommitWatch, Scene, wait_until, write_records
 from tests.interop.peers.confluent import LOG, make_topic
@@ -162,3 +162,28 @@ def test_new_topics_that_match_and_new_partitions_are_shared_out(
 def grow(bootstrap: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap}, logger=LOG)
     admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(PATIENCE_S)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("client", ONE_PER_CLIENT)
+def test_members_get_over_the_death_of_their_broker(own_broker: BrokerProcess, client: str) -> None:
+    own_broker.overrides |= QUICK_GROUPS | {"offsets.topic.num.partitions": "3"}
+    own_broker.start()
+    make_topic(own_broker.bootstrap, "t", PARTITIONS)
+    write_records(own_broker.bootstrap, "t", PARTITIONS, 50)
+    with Scene(own_broker, "group", client) as scene:
+        for name in ("a", "b"):
+            scene.join(name, topics=("t",))
+        scene.settle({"a", "b"}, all_of("t"))
+        with CommitWatch(own_broker, "group") as commits:
+            commits.wait_for(ends("t", 50))
+        own_broker.kill()
+        own_broker.start()
+        with CommitWatch(own_broker, "group") as commits:
+            commits.wait_for(ends("t", 50))
+            write_records(own_broker.bootstrap, "t", PARTITIONS, 50, first=50)
+            commits.wait_for(ends("t", 100))
+            scene.settle({"a", "b"}, all_of("t"))
+    assert scene.ledger.consumed() == expected("t", 100)
+    assert own_broker.stop() == 0
+    assert own_broker.tracebacks() == []
