@@ -31,10 +31,10 @@ class Housekeeping:
         config = self._broker.config
         checkpoint_ms = config.integer("replica.high.watermark.checkpoint.interval.ms")
         jobs: list[tuple[int, Callable[[], Awaitable[None]]]] = [
-            (checkpoint_ms, self._checkpoint),
-            (FLUSH_CHECK_MS, self._flush_due),
-            (DELETE_CHECK_MS, self._remove_deleted),
-            (PRODUCER_EXPIRY_CHECK_MS, self._expire_producers),
+            (checkpoint_ms, self.checkpoint),
+            (FLUSH_CHECK_MS, self.flush_due),
+            (DELETE_CHECK_MS, self.remove_deleted),
+            (PRODUCER_EXPIRY_CHECK_MS, self.expire_producers),
         ]
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._every(interval_ms, job)) for interval_ms, job in jobs]
@@ -50,9 +50,9 @@ class Housekeeping:
             try:
                 await job()
             except (LogDirError, OSError) as e:
-                log.error("%s: %s", job.__name__.strip("_"), e)
+                log.error("%s: %s", job.__name__, e)
 
-    async def _checkpoint(self) -> None:
+    async def checkpoint(self) -> None:
         log_dirs = self._broker.replicas.log_dirs
         for path in log_dirs.usable_paths:
             try:
@@ -60,9 +60,13 @@ class Housekeeping:
             except LogDirError as e:
                 self._broker.replicas.directory_failed(path, e)
 
-    async def _flush_due(self) -> None:
+    async def flush_due(self) -> None:
         now_ms = self._broker.clock.wall_ms()
-        due = [partition.log for partition in self._broker.replicas if partition.log.is_flush_due(now_ms)]
+        due = [
+            partition.log
+            for partition in self._broker.replicas
+            if partition.log.is_flush_due(now_ms) and not partition.is_offline
+        ]
         for partition_log in due:
             partition_log.note_flush_time(now_ms)
             try:
@@ -70,10 +74,10 @@ class Housekeeping:
             except LogDirError as e:
                 self._broker.replicas.directory_failed(partition_log.directory.parent, e)
 
-    async def _remove_deleted(self) -> None:
+    async def remove_deleted(self) -> None:
         await asyncio.to_thread(self._broker.replicas.log_dirs.remove_deleted, self._broker.clock.wall_ms())
 
-    async def _expire_producers(self) -> None:
+    async def expire_producers(self) -> None:
         now_ms = self._broker.clock.wall_ms()
         for partition in self._broker.replicas:
             partition.log.producers.expire(now_ms, partition.log.config.producer_id_expiration_ms)

@@ -103,6 +103,8 @@ def marker(log: PartitionLog, producer_id: int, *, commit: bool) -> None:
 
 def test_a_moved_log_is_the_same_log(two: TwoDirs) -> None:
     log = two.create()
+    # All that this producer wrote is deleted, but it is still known.
+    log.append_as_leader(idempotent(0, producer_id=6), leader_epoch=0, now_ms=NOW_MS)
     for number in range(40):
         append(log, b"%d" % number)
     for sequence in range(7):
@@ -330,13 +332,13 @@ class TestCrash:
     def test_checkpoints_of_a_copy_that_never_came_about(self, two: TwoDirs) -> None:
         log = two.create()
         for _ in range(20):
-            append(log, b"v")
-        log.advance_high_watermark(20)
+            append(log, *[b"v"] * 3)
+        log.advance_high_watermark(60)
         log.advance_log_start_offset(10)
         future = FutureLog.create(two.dirs, log, two.paths[1])
         copy_all(future)
-        future.next_piece()
         future.settle(NOW_MS)
+        assert read_offsets(two.paths[1] / "log-start-offset-checkpoint") == {TP: 10}
         dirs = two.crash_and_open()
         dirs.delete(TP)
         new = dirs.create(TP, TOPIC_ID, CONFIG, in_dir=two.paths[1])

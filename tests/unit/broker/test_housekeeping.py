@@ -1,0 +1,141 @@
+"""What a broker does beside answering, job by job."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ottla.base.types import NIL_UUID, TopicPartition
+from ottla.broker.housekeeping import Housekeeping
+from ottla.log.checkpoints import PARTITION_METADATA, read_offsets, read_partition_metadata
+from ottla.log.config import LogConfig
+from tests.unit.broker.replica_world import TOPIC_ID, ReplicaWorld, in_world
+
+
+def housekeeping(world: ReplicaWorld) -> Housekeeping:
+    return Housekeeping(cast(Any, SimpleNamespace(replicas=world.replicas, clock=world.clock)))
+
+
+def fails(*_: object) -> None:
+    raise OSError(5, "Input/output error")
+
+
+def test_an_idle_log_is_flushed_when_its_time_has_come(tmp_path: Path) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition, jobs = await world.lead("t"), housekeeping(world)
+        await jobs.flush_due()
+        world.append(partition)
+        await jobs.flush_due()
+        assert partition.log.recovery_point == 1, "the first record came long after the last flush: never"
+        world.append(partition)
+        await jobs.flush_due()
+        assert partition.log.recovery_point == 1
+        world.clock.advance(4_999)
+        await jobs.flush_due()
+        assert partition.log.recovery_point == 1
+        world.clock.advance(1)
+        await jobs.flush_due()
+        assert partition.log.recovery_point == 2
+        world.clock.advance(60_000)
+        assert not partition.log.is_flush_due(world.clock.wall_ms()), "nothing is left to be flushed"
+
+    in_world(tmp_path, scenario, LogConfig(segment_index_bytes=4096, flush_ms=5_000))
+
+
+def test_a_log_is_flushed_after_so_many_records(tmp_path: Path) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition, jobs = await world.lead("t"), housekeeping(world)
+        for expected in (0, 0, 3, 3, 3, 6):
+            world.append(partition)
+            await jobs.flush_due()
+            assert partition.log.recovery_point == expected
+
+    in_world(tmp_path, scenario, LogConfig(segment_index_bytes=4096, flush_messages=3))
+
+
+def test_a_directory_that_cannot_be_synced_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        lost, kept = await world.lead("lost"), await world.lead("kept")
+        assert lost.log.directory.parent != kept.log.directory.parent
+        world.append(lost)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fdatasync", fails)
+            await housekeeping(world).flush_due()
+        assert (lost.is_offline, kept.is_offline) == (True, False)
+        assert list(world.log_dirs.failed) == [lost.log.directory.parent]
+        await housekeeping(world).flush_due()
+        world.append(kept)
+
+    in_world(tmp_path, scenario, LogConfig(segment_index_bytes=4096, flush_messages=1))
+
+
+def test_a_directory_whose_checkpoints_cannot_be_written_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        first, second = await world.lead("first"), await world.lead("second")
+        world.append(first)
+        await housekeeping(world).checkpoint()
+        written = read_offsets(first.log.directory.parent / "replication-offset-checkpoint")
+        assert written == {TopicPartition("first", 0): 1}
+        path = second.log.directory.parent
+        (path / "replication-offset-checkpoint").unlink()
+        (path / "replication-offset-checkpoint").mkdir()
+        (path / "replication-offset-checkpoint" / "in the way").touch()
+        await housekeeping(world).checkpoint()
+        assert list(world.log_dirs.failed) == [path]
+        assert (first.is_offline, second.is_offline, world.all_failed) == (False, True, False)
+
+        def fails_to_open(*_: object, **__: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", fails_to_open)
+            await housekeeping(world).checkpoint()
+        assert (first.is_offline, world.all_failed) == (True, True)
+
+    in_world(tmp_path, scenario)
+
+
+def test_producers_that_are_silent_are_forgotten(tmp_path: Path) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = await world.lead("t")
+        partition.log.producers.apply_batch(7, 0, 0, 0, 0, 0, world.clock.wall_ms(), False)
+        world.clock.advance(partition.log.config.producer_id_expiration_ms)
+        await housekeeping(world).expire_producers()
+        assert 7 in partition.log.producers.entries
+        world.clock.advance(1)
+        await housekeeping(world).expire_producers()
+        assert 7 not in partition.log.producers.entries
+
+    in_world(tmp_path, scenario)
+
+
+def test_deleted_partitions_are_removed(tmp_path: Path) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = await world.lead("t")
+        await world.delete("t")
+        renamed = partition.log.directory
+        assert renamed.exists()
+        world.clock.advance(partition.log.config.file_delete_delay_ms)
+        await housekeeping(world).remove_deleted()
+        assert not renamed.exists()
+
+    in_world(tmp_path, scenario)
+
+
+def test_a_log_without_a_topic_id_is_given_one(tmp_path: Path) -> None:
+    async def before(world: ReplicaWorld) -> None:
+        partition = await world.lead("old", NIL_UUID)
+        assert not (partition.log.directory / PARTITION_METADATA).exists()
+
+    async def after(world: ReplicaWorld) -> None:
+        partition = await world.lead("old")
+        assert partition.log.topic_id == read_partition_metadata(partition.log.directory) == TOPIC_ID
+
+    in_world(tmp_path, before)
+    in_world(tmp_path, after)

@@ -1,0 +1,242 @@
+"""Moves between log directories: which are begun, and what becomes of them when something fails on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from ottla.base.errors import ErrorCode, KafkaError, LogDirError
+from ottla.base.types import FileSlice
+from ottla.broker.replica_moves import UNLIMITED, ReplicaMoves
+from ottla.broker.replicas import Partition
+from ottla.log.config import LogConfig
+from ottla.log.future_log import FutureLog
+from tests.unit.broker.replica_world import ReplicaWorld, in_world
+
+
+class Moves(ReplicaMoves):
+    """With the partition that moves, and the way there and back."""
+
+    def __init__(self, world: ReplicaWorld, partition: Partition) -> None:
+        super().__init__(world.replicas, world.clock, parallel_moves=1, bytes_per_second=lambda: UNLIMITED)
+        self.world = world
+        self.partition = partition
+        self.home = partition.log.directory.parent
+        (self.away,) = [path for path in world.paths if path != self.home]
+
+    async def settled(self) -> None:
+        """Returns once nothing is being moved."""
+        while self._workers:
+            await asyncio.gather(*self._workers.values())
+
+    def names(self, path: Path) -> list[str]:
+        return sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.endswith("-delete"))
+
+
+def moving(tmp_path: Path, scenario: Callable[[Moves], Awaitable[None]]) -> None:
+    async def run(world: ReplicaWorld) -> None:
+        partition = await world.lead("t")
+        for _ in range(50):
+            world.append(partition)
+        moves = Moves(world, partition)
+        await scenario(moves)
+        await moves.stop()
+
+    in_world(tmp_path, run, LogConfig(segment_bytes=500, segment_index_bytes=4096))
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    async def scenario(moves: Moves) -> None:
+        for path in (moves.away, moves.home):
+            moves.start("t", 0, path)
+            await moves.settled()
+            assert moves.partition.log.directory == path / "t-0"
+            assert moves.world.log_dirs.get(moves.partition.tp) is moves.partition.log
+            moves.world.append(moves.partition)
+        assert (moves.partition.log.log_end_offset, moves.partition.log.high_watermark) == (52, 52)
+        assert moves.names(moves.away) == []
+
+    moving(tmp_path, scenario)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    async def scenario(moves: Moves) -> None:
+        def code(topic: str, path: Path) -> ErrorCode:
+            with pytest.raises(KafkaError) as refused:
+                moves.start(topic, 0, path)
+            return refused.value.code
+
+        assert code("t", tmp_path) == ErrorCode.LOG_DIR_NOT_FOUND
+        assert code("unknown", moves.away) == ErrorCode.REPLICA_NOT_AVAILABLE
+        moves.world.replicas.directory_failed(moves.away, LogDirError("gone"))
+        assert code("t", moves.away) == ErrorCode.KAFKA_STORAGE_ERROR
+        moves.world.replicas.directory_failed(moves.home, LogDirError("gone"))
+        assert code("t", moves.home) == ErrorCode.KAFKA_STORAGE_ERROR
+
+    moving(tmp_path, scenario)
+
+
+def test_another_wish_replaces_the_first(tmp_path: Path) -> None:
+    async def scenario(moves: Moves) -> None:
+        moves.start("t", 0, moves.away)
+        await asyncio.sleep(0)
+        moves.start("t", 0, moves.home)
+        await moves.settled()
+        assert moves.partition.log.directory == moves.home / "t-0"
+        assert moves.names(moves.away) == []
+        moves.start("t", 0, moves.away)
+        moves.start("t", 0, moves.home)
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert moves.partition.log.directory == moves.away / "t-0"
+
+    moving(tmp_path, scenario)
+
+
+class Steps:
+    """Lets a test act when so many pieces have been copied."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, after: int, act: Callable[[], object]) -> None:
+        self.count = 0
+        real = FutureLog.next_piece
+
+        def next_piece(future: FutureLog) -> FileSlice | None:
+            self.count += 1
+            if self.count == after:
+                act()
+            return real(future)
+
+        monkeypatch.setattr(FutureLog, "next_piece", next_piece)
+
+
+def test_records_that_come_meanwhile_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(moves: Moves) -> None:
+        for after in range(1, 12):
+            Steps(monkeypatch, after, lambda: moves.world.append(moves.partition))
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert moves.partition.log.directory.parent == moves.away
+        assert moves.partition.log.log_end_offset == 61
+
+    moving(tmp_path, scenario)
+
+
+def test_the_topic_is_deleted_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(moves: Moves) -> None:
+        Steps(monkeypatch, 3, lambda: tasks.append(asyncio.ensure_future(moves.world.delete("t"))))
+        tasks: list[asyncio.Future[None]] = []
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        await asyncio.gather(*tasks)
+        assert moves.names(moves.home) == moves.names(moves.away) == []
+        assert moves.world.log_dirs.future(moves.partition.tp) is None
+
+    moving(tmp_path, scenario)
+
+
+def test_the_target_fails_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(moves: Moves) -> None:
+        Steps(monkeypatch, 3, lambda: moves.world.replicas.directory_failed(moves.away, LogDirError("gone")))
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert moves.partition.log.directory == moves.home / "t-0" and not moves.partition.is_offline
+        moves.world.append(moves.partition)
+
+    moving(tmp_path, scenario)
+
+
+def test_the_partition_goes_offline_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(moves: Moves) -> None:
+        Steps(monkeypatch, 3, lambda: moves.world.replicas.directory_failed(moves.home, LogDirError("gone")))
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert moves.partition.is_offline
+        assert moves.names(moves.away) == []
+
+    moving(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("error", "fails_directory"), [(OSError(28, "No space left on device"), False), (OSError(5, "I/O error"), True)]
+)
+def test_a_copy_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, fails_directory: bool
+) -> None:
+    """A full disk is no reason to take the other partitions of the directory offline."""
+
+    def write_fails(future: FutureLog, piece: FileSlice, now_ms: int) -> None:
+        raise LogDirError("cannot append") from error
+
+    async def scenario(moves: Moves) -> None:
+        monkeypatch.setattr(FutureLog, "copy", write_fails)
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert (moves.away in moves.world.log_dirs.failed) == fails_directory
+        assert moves.partition.log.directory == moves.home / "t-0" and not moves.partition.is_offline
+        assert moves.names(moves.away) == []
+
+    moving(tmp_path, scenario)
+
+
+def test_a_source_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_fails(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    async def scenario(moves: Moves) -> None:
+        real = FutureLog.copy
+
+        def copy(future: FutureLog, piece: FileSlice, now_ms: int) -> None:
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "pread", read_fails)
+                real(future, piece, now_ms)
+
+        monkeypatch.setattr(FutureLog, "copy", copy)
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert list(moves.world.log_dirs.failed) == [moves.home]
+        assert moves.partition.is_offline
+
+    moving(tmp_path, scenario)
+
+
+def test_damage_in_the_source_stays_where_it_is(tmp_path: Path) -> None:
+    async def scenario(moves: Moves) -> None:
+        segment = moves.partition.log.segments.first
+        os.pwrite(segment.log.fd, b"\xff", segment.size - 3)
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert moves.partition.log.directory == moves.home / "t-0"
+        assert moves.world.log_dirs.failed == {}
+        assert moves.names(moves.away) == []
+
+    moving(tmp_path, scenario)
+
+
+def test_a_stop_does_not_wait_for_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(moves: Moves) -> None:
+        Steps(monkeypatch, 3, lambda: stops.append(asyncio.ensure_future(moves.stop())))
+        stops: list[asyncio.Future[None]] = []
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        await asyncio.gather(*stops)
+        assert moves.partition.log.directory == moves.home / "t-0"
+        assert [name[-7:] for name in moves.names(moves.away)] == ["-future"]
+
+    moving(tmp_path, scenario)
+
+
+def test_several_partitions_one_after_the_other(tmp_path: Path) -> None:
+    async def scenario(moves: Moves) -> None:
+        others = [await moves.world.lead(f"other{number}") for number in range(3)]
+        for partition in others:
+            moves.world.append(partition)
+            moves.start(partition.tp.topic, 0, moves.away)
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert {partition.log.directory.parent for partition in (*others, moves.partition)} == {moves.away}
+
+    moving(tmp_path, scenario)
