@@ -165,8 +165,9 @@ class CoordinatorRuntime(Generic[M]):
         try:
             # Nobody else touches the machine until it is loaded, so a thread may fill it.
             await asyncio.to_thread(self._replay, shard, partition_log.log_start_offset, end_offset)
-            # What was appended meanwhile (markers of transactions) is short, and nothing more comes in between.
-            self._replay(shard, end_offset, partition_log.log_end_offset)
+            # What was appended meanwhile (markers of transactions) is short, and nothing more comes in between. The
+            # partition may have moved to another directory since.
+            self._replay(shard, end_offset, shard.partition.log.log_end_offset)
         except Exception:
             log.exception("%s: the coordinator's state cannot be loaded", shard.partition.tp)
             self.drop(shard, KafkaError(code=ErrorCode.NOT_COORDINATOR))

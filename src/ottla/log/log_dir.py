@@ -20,40 +20,31 @@ from ottla.base.errors import KafkaError, LogDirError, StartError
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
 from ottla.log.checkpoints import (
     CheckpointError,
-    read_offsets,
     read_partition_metadata,
     replace_file,
     write_offsets,
 )
 from ottla.log.config import LogConfig
 from ottla.log.dir_claim import DirOwner, lock_directory, read_owner, take_ownership
-from ottla.log.dir_names import (
-    DELETE_DIR_SUFFIX,
-    FUTURE_DIR_SUFFIX,
-    MOVED_MARK,
-    deleted_directory_name,
-    future_directory_name,
-    partition_of_directory,
+from ottla.log.dir_contents import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    Checkpoints,
+    find_partitions,
+    remove_replaced,
 )
-from ottla.log.file import file_names, sync_directory
+from ottla.log.dir_names import MOVED_MARK, deleted_directory_name, future_directory_name
+from ottla.log.file import sync_directory
 from ottla.log.partition_log import PartitionLog
 from ottla.log.recovery import load_partition
 
-RECOVERY_POINTS = "recovery-point-offset-checkpoint"
-HIGH_WATERMARKS = "replication-offset-checkpoint"
-LOG_START_OFFSETS = "log-start-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 _CLOSING_THREADS = 8
 
 ConfigFor = Callable[[str], LogConfig]
 
 _log = logging.getLogger(__name__)
-
-
-class _Checkpoints(NamedTuple):
-    recovery_points: dict[TopicPartition, int]
-    high_watermarks: dict[TopicPartition, int]
-    log_start_offsets: dict[TopicPartition, int]
 
 
 class _Doomed(NamedTuple):
@@ -136,57 +127,26 @@ class LogDirs:
         for path in self.paths:
             take_ownership(path, broker_id, cluster_id)
         if len(self.paths) > 1:
-            self._finish_moves()
-        for path in self.usable_paths:
+            remove_replaced(self.paths)
+        for path in self.paths:
             try:
                 self._load_dir(path, config_for, recovery_threads_per_dir)
             except (OSError, LogDirError) as e:
                 self.fail(path, e)
         if len(self.failed) == len(self.paths):
             raise StartError(f"no log directory can be used: {'; '.join(self.failed.values())}")
+        if len(self.paths) > 1 and not self.failed:
+            # All copies were seen: what a mark says is done. A directory that has failed may yet bring an old one.
+            for log in self._logs.values():
+                (log.directory / MOVED_MARK).unlink(missing_ok=True)
         self._is_loaded = True
-
-    def _finish_moves(self) -> None:
-        """Remove logs that had been replaced when the broker ended before it could: the marked copy has everything."""
-        holders: dict[str, list[Path]] = {}
-        for path in self.paths:
-            try:
-                for name in file_names(path):
-                    if partition_of_directory(name) is not None:
-                        holders.setdefault(name, []).append(path / name)
-            except OSError as e:
-                self.fail(path, e)
-        for copies in holders.values():
-            unmarked = [copy for copy in copies if not (copy / MOVED_MARK).exists()]
-            if len(copies) == 2 and len(unmarked) == 1:
-                _log.info("%s is removed: the partition was moved to another directory", unmarked[0])
-                shutil.rmtree(unmarked[0])
 
     def _load_dir(self, path: Path, config_for: ConfigFor, threads: int) -> None:
         marker = path / CLEAN_SHUTDOWN
         is_clean = marker.exists()
-        checkpoints = _Checkpoints(
-            *(_read_offsets(path / name) for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS))
-        )
-        found: list[tuple[TopicPartition, Path]] = []
-        unfinished: list[Path] = []
-        for entry in sorted(path.iterdir()):
-            if not entry.is_dir():
-                continue
-            tp = partition_of_directory(entry.name)
-            if tp is not None:
-                found.append((tp, entry))
-            elif entry.name.endswith(DELETE_DIR_SUFFIX):
-                shutil.rmtree(entry)
-            elif entry.name.endswith(FUTURE_DIR_SUFFIX):
-                unfinished.append(entry)
-            else:
-                _log.warning("%s is not the directory of a partition and is left alone", entry)
-        if unfinished:
-            _log.warning("%s: %d partitions were being moved here; they stay where they were", path, len(unfinished))
-            for entry in unfinished:
-                shutil.rmtree(entry)
-        if any(tp not in dict(found) for tps in checkpoints for tp in tps):
+        checkpoints = Checkpoints.read(path)
+        found = find_partitions(path)
+        if checkpoints.names_others_than({tp for tp, _ in found}):
             self._stale_checkpoints.add(path)
         if found and not is_clean:
             _log.info("%s was not closed cleanly; checking %d partitions", path, len(found))
@@ -204,7 +164,7 @@ class LogDirs:
             sync_directory(path)
 
     def _load_partition(
-        self, tp: TopicPartition, directory: Path, config_for: ConfigFor, checkpoints: _Checkpoints, is_clean: bool
+        self, tp: TopicPartition, directory: Path, config_for: ConfigFor, checkpoints: Checkpoints, is_clean: bool
     ) -> PartitionLog:
         try:
             topic_id = read_partition_metadata(directory)
@@ -471,11 +431,3 @@ class LogDirs:
             replace_file(path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         except OSError as e:
             raise LogDirError(f"cannot mark {path} as closed: {e.strerror or e}") from e
-
-
-def _read_offsets(path: Path) -> dict[TopicPartition, int]:
-    try:
-        return read_offsets(path)
-    except CheckpointError as e:
-        _log.warning("%s; going on without it", e)
-        return {}
