@@ -51,6 +51,8 @@ class Outgoing:
     def flush(self) -> Flushed:
         """Raises OSError when the connection is lost or a file is not as long as promised."""
         pieces = self._pieces
+        if len(pieces) == 1 and self._send_only_piece(pieces[0]):
+            return Flushed.ALL
         budget = self.sent_bytes + FLUSH_BYTES
         try:
             while pieces:
@@ -64,6 +66,21 @@ class Outgoing:
         except BlockingIOError:
             return Flushed.BLOCKED
         return Flushed.ALL
+
+    def _send_only_piece(self, piece: bytes | memoryview | FileSlice) -> bool:
+        """The usual case, without the loop. Whatever does not go out at once is left to the loop."""
+        if type(piece) is not bytes:
+            return False
+        try:
+            sent = self._channel.send(piece, 0)
+        except BlockingIOError:
+            return False
+        self.sent_bytes += sent
+        if sent == len(piece):
+            self._pieces.clear()
+            return True
+        self._pieces[0] = memoryview(piece)[sent:]
+        return False
 
     def _send_file(self, head: FileSlice, max_bytes: int) -> None:
         sent = self._channel.send_file(head, max_bytes)

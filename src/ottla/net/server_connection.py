@@ -207,7 +207,13 @@ class ClientConnection:
             if received_bytes >= RECEIVE_BYTES_PER_TURN and reader.is_mid_frame:
                 break
         self._context.stats.received_bytes_total += received_bytes
-        if self._outgoing and not self._is_closed:
+        # A blocked connection goes on when its socket is writable.
+        if self._is_blocked or self._is_closed:
+            return
+        if not self._is_reading:
+            # It was stuck for a moment, or has requests left: the end of the turn sees to it that it is read again.
+            self._join_turn_end()
+        elif self._outgoing:
             self._reply_soon()
 
     def _reply_soon(self) -> None:
@@ -235,7 +241,7 @@ class ClientConnection:
             self._stop_reading()
             self._join_turn_end()
             return False
-        return not self._holds and self._unsent_bytes < UNSENT_BYTES_PER_TURN
+        return not self._holds and not self._is_blocked and self._unsent_bytes < UNSENT_BYTES_PER_TURN
 
     def _serve(self, frames: Sequence[memoryview]) -> int:
         """Has frames answered, in order, until one has to wait. Returns how many were taken."""
@@ -384,7 +390,9 @@ class ClientConnection:
             return False
         self._context.stats.sent_bytes_total += self._outgoing.sent_bytes - before
         if flushed is Flushed.ALL:
-            self._all_sent()
+            self._unsent_bytes = 0
+            if self._is_blocked or self._slots:
+                self._all_sent()
             return True
         self._stop_reading()
         if flushed is Flushed.BUDGET_SPENT and not self._is_blocked:
@@ -398,7 +406,6 @@ class ClientConnection:
         if self._is_blocked:
             self._is_blocked = False
             self._context.loop.remove_writer(self._fd)
-        self._unsent_bytes = 0
         for waiting in self._slots:
             self._count_unsent((waiting.pieces or ()) if isinstance(waiting, Deferred) else waiting)
 
@@ -422,7 +429,7 @@ class ClientConnection:
             self._unserved = frames[served:]
             if self._unserved or self._outgoing:
                 self._join_turn_end()
-        if not self._unserved and not self._is_reading:
+        if not (self._unserved or self._is_reading or self._is_blocked):
             self._start_reading()
 
     # Registration with the loop, and the end

@@ -4,16 +4,24 @@ import gc
 import os
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.net.server_connection import REQUESTS_PER_TURN, ClientConnection
+from ottla.base.types import FileSlice
+from ottla.net.limits import ConnectionLimits
+from ottla.net.server_connection import (
+    REQUESTS_PER_TURN,
+    ClientConnection,
+    ConnectionContext,
+)
 from ottla.net.service import Outcome
+from ottla.wire.frame import SHARED_BUFFER_BYTES
 
-from .conftest import RunningServer, StartServer, StoredFile, framed
+from .conftest import RunningServer, ScriptedService, StartServer, StoredFile, framed
 
 
 def wait_handled(running: RunningServer, count: int) -> None:
@@ -299,3 +307,89 @@ def test_one_pipelining_client_does_not_starve_others(start_server: StartServer)
     assert modest.receive() == b"modest"
     assert running.service.handled.index(b"modest") <= 2 + 2 * REQUESTS_PER_TURN
     running.wait_until(lambda: running.service.handled.count(b"silent") == 10_000)
+
+
+class _StuckSocket:
+    """Gives one read of `received`, and refuses to send twice, which is once for the two attempts of a flush."""
+
+    def __init__(self, received: bytes) -> None:
+        self.received = received
+        self.refusals = 2
+        self.sent = b""
+
+    def receive_into(self, buffer: memoryview) -> int:
+        if not self.received:
+            raise BlockingIOError
+        count = min(len(buffer), len(self.received))
+        buffer[:count] = self.received[:count]
+        self.received = self.received[count:]
+        return count
+
+    def send(self, data: bytes | memoryview, flags: int) -> int:
+        if self.refusals:
+            self.refusals -= 1
+            raise BlockingIOError
+        self.sent += data
+        return len(data)
+
+    def send_file(self, file_slice: FileSlice, max_bytes: int) -> int:
+        raise AssertionError("no files here")
+
+    def peer_has_closed(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        return 7
+
+    def close(self) -> None: ...
+
+
+class _Registrations:
+    """An event loop as far as a connection needs one; the test does what the loop would do."""
+
+    def __init__(self) -> None:
+        self.reader: Callable[[], None] | None = None
+        self.writer: Callable[[], None] | None = None
+        self.soon: list[Callable[[], None]] = []
+
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
+        self.reader = callback
+
+    def remove_reader(self, fd: int) -> None:
+        self.reader = None
+
+    def add_writer(self, fd: int, callback: Callable[[], None]) -> None:
+        self.writer = callback
+
+    def remove_writer(self, fd: int) -> None:
+        self.writer = None
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def run_soon(self) -> None:
+        while self.soon:
+            self.soon.pop(0)()
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_socket_that_was_stuck_for_a_moment_is_read_again(is_alone: bool) -> None:
+    loop = _Registrations()
+    context = ConnectionContext(loop, ScriptedService(), ConnectionLimits(), lambda _: None)  # type: ignore[arg-type]
+    large = framed(b"x" * 2 * SHARED_BUFFER_BYTES)
+    channel = _StuckSocket(large + large + framed(b"behind them"))
+    connection = ClientConnection(context, channel, connection_id=1, listener="L", peer_host="127.0.0.1", peer_port=1)
+    connection.open()
+    if is_alone:
+        context.turn_end.last_read = connection
+    assert loop.reader is not None
+    loop.reader()
+    loop.run_soon()
+    while loop.writer is not None:
+        loop.writer()
+        loop.run_soon()
+    for _ in range(3):
+        assert loop.reader is not None, "nobody would ever read the rest"
+        loop.reader()
+        loop.run_soon()
+    assert channel.sent == large + large + framed(b"behind them")

@@ -60,7 +60,8 @@ class PartitionLeader:
     def _advance(self) -> int:
         # Below min.insync.replicas nothing is newly committed: what one survivor holds may be lost with it (KIP-966).
         if len(self.isr) >= self.min_insync_replicas:
-            committed = min(self._end_offsets.values())
+            end_offsets = self._end_offsets
+            committed = min(end_offsets.values()) if len(end_offsets) > 1 else end_offsets[self.local_id]
             if committed > self.high_watermark:
                 self.high_watermark = committed
         return self.high_watermark
