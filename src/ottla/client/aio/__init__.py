@@ -1,0 +1,7 @@
+"""The client library for asyncio: thin shells around `ottla.client.core`."""
+
+from __future__ import annotations
+
+from ottla.client.aio.producer import Producer, SendFuture
+
+__all__ = ["Producer", "SendFuture"]

@@ -1,0 +1,188 @@
+"""A client's connections: found from bootstrap servers, one for each broker, dialled again with pauses.
+
+Feeds a `MetadataCache` and finds coordinators. What is asked and what an answer means is its callers' business. Every
+method is for the thread of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from ottla.base.errors import ErrorCode, InvalidConfigError, KafkaError, kafka_error
+from ottla.client.cluster import ClusterUnreachableError, parse_bootstrap_servers
+from ottla.client.core.metadata import MetadataCache, least_loaded
+from ottla.client.core.settings import ClientSettings, backoff_ms
+from ottla.net.connection import Connection
+from ottla.wire.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ottla.wire.message import Request, Response
+
+R = TypeVar("R", bound=Response)
+
+GROUP = 0
+TRANSACTION = 1
+
+_BOOTSTRAP = -1
+_FIRST_WITH_MANY_KEYS = 4
+_UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
+
+
+class _Line:
+    """The connection to one address, and how often it could not be made."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.dialling = asyncio.Lock()
+        self.failures = 0
+        self.not_before_s = 0.0
+
+
+class ClusterLink:
+    def __init__(self, settings: ClientSettings, metadata: MetadataCache, *, default_client_id: str) -> None:
+        try:
+            self._bootstrap = parse_bootstrap_servers(",".join(settings.bootstrap_servers))
+        except ValueError as e:
+            raise InvalidConfigError("bootstrap.servers", f"bootstrap.servers: {e}") from None
+        self.settings = settings
+        self.metadata = metadata
+        self.client_id = settings.client_id or default_client_id
+        self._lines: dict[tuple[str, int], _Line] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+        for line in self._lines.values():
+            if line.connection is not None:
+                line.connection.close()
+        self._lines.clear()
+
+    # Connections
+
+    async def connection_to(self, node_id: int) -> Connection:
+        broker = self.metadata.brokers.get(node_id)
+        if broker is None:
+            raise KafkaError(f"broker {node_id} is not known", code=ErrorCode.NETWORK_EXCEPTION)
+        return await self._connection(broker.host, broker.port)
+
+    def in_flight(self) -> dict[int, int]:
+        """The unanswered requests of each broker that is known."""
+        counts = {}
+        for broker in self.metadata.brokers.values():
+            line = self._lines.get((broker.host, broker.port))
+            counts[broker.node_id] = line.connection.in_flight if line is not None and line.connection else 0
+        return counts
+
+    async def _connection(self, host: str, port: int) -> Connection:
+        line = self._lines.setdefault((host, port), _Line())
+        if line.connection is not None and not line.connection.is_closed:
+            return line.connection
+        async with line.dialling:
+            if line.connection is not None and not line.connection.is_closed:
+                return line.connection
+            if self._closed:
+                raise KafkaError("the client is closed", code=ErrorCode.NETWORK_EXCEPTION)
+            loop = asyncio.get_running_loop()
+            await asyncio.sleep(max(0.0, line.not_before_s - loop.time()))
+            try:
+                line.connection = await self._dial(host, port)
+            except KafkaError:
+                line.failures += 1
+                pause_ms = backoff_ms(
+                    line.failures, self.settings.reconnect_backoff_ms, self.settings.reconnect_backoff_max_ms
+                )
+                line.not_before_s = loop.time() + pause_ms / 1000
+                raise
+            line.failures = 0
+            return line.connection
+
+    async def _dial(self, host: str, port: int) -> Connection:
+        connection = await Connection.connect(
+            host, port, client_id=self.client_id, connect_timeout_ms=self.settings.connect_timeout_ms
+        )
+        try:
+            await connection.negotiate(timeout_ms=self.settings.request_timeout_ms)
+        except BaseException:
+            connection.close()
+            raise
+        if self._closed:
+            connection.close()
+        return connection
+
+    # Requests
+
+    async def request(
+        self, node_id: int, message: Request, response_class: type[R], *, max_version: int | None = None
+    ) -> R:
+        connection = await self.connection_to(node_id)
+        version = connection.version_for(type(message))
+        return await connection.request(
+            message,
+            response_class,
+            version=version if max_version is None else min(version, max_version),
+            timeout_ms=self.settings.request_timeout_ms,
+        )
+
+    async def request_any(self, make: Callable[[Connection], tuple[Request, int]], response_class: type[R]) -> R:
+        """To the least loaded broker that can be reached; `make` gives the request and version for a connection."""
+        failures: list[str] = []
+        for host, port in self._candidates():
+            try:
+                connection = await self._connection(host, port)
+                message, version = make(connection)
+                return await connection.request(
+                    message, response_class, version=version, timeout_ms=self.settings.request_timeout_ms
+                )
+            except KafkaError as e:
+                if e.code not in _UNREACHABLE:
+                    raise
+                failures.append(e.message)
+        raise ClusterUnreachableError(
+            f"no broker can be reached: {'; '.join(failures)}. Check bootstrap.servers and that a broker runs there"
+        )
+
+    def _candidates(self) -> list[tuple[str, int]]:
+        """Addresses to try: known brokers, the least loaded first, then the bootstrap servers."""
+        nodes = dict(self.metadata.brokers)
+        in_flight = self.in_flight()
+        connected = {
+            node_id
+            for node_id, broker in nodes.items()
+            if (line := self._lines.get((broker.host, broker.port))) is not None
+            and line.connection is not None
+            and not line.connection.is_closed
+        }
+        addresses = []
+        while (node_id := least_loaded(nodes, in_flight, connected)) is not None:
+            broker = nodes.pop(node_id)
+            addresses.append((broker.host, broker.port))
+        return list(dict.fromkeys([*addresses, *self._bootstrap]))
+
+    async def refresh_metadata(self, topics: list[str] | None, now_ms: int, *, create_missing: bool = False) -> None:
+        request = MetadataRequest(
+            topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
+            allow_auto_topic_creation=create_missing,
+        )
+        response = await self.request_any(lambda link: (request, link.version_for(MetadataRequest)), MetadataResponse)
+        if response.error_code:
+            raise kafka_error(response.error_code)
+        self.metadata.update(response, now_ms)
+
+    async def find_coordinator(self, key: str, kind: int) -> int:
+        """The node that coordinates a group or a transactional id; KafkaError, often a passing one, if none does."""
+
+        def make(connection: Connection) -> tuple[Request, int]:
+            version = connection.version_for(FindCoordinatorRequest)
+            if version >= _FIRST_WITH_MANY_KEYS:
+                return FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), version
+            return FindCoordinatorRequest(key=key, key_type=kind), version
+
+        response = await self.request_any(make, FindCoordinatorResponse)
+        found = response.coordinators[0] if response.coordinators else response
+        if found.error_code:
+            raise kafka_error(found.error_code, found.error_message)
+        if found.node_id not in self.metadata.brokers:
+            self.metadata.request_update()
+            raise KafkaError(f"broker {found.node_id} is not known yet", code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return found.node_id

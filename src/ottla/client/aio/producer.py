@@ -1,0 +1,205 @@
+"""The producer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Self
+
+from ottla.client.aio.producer_engine import ProducerEngine, wait_done
+from ottla.client.core.metadata import TopicMetadata
+from ottla.client.core.partitioners import Partitioner
+from ottla.client.core.producer_batch import DeliveryCallback, Receipt, RecordMetadata
+from ottla.client.core.producer_options import ProducerSettings
+from ottla.client.core.record_intake import (
+    GivenHeaders,
+    PreparedRecord,
+    ProducerInterceptor,
+    ProducerRecord,
+    RecordIntake,
+    Serializer,
+)
+from ottla.client.core.settings import merge_settings
+from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError
+
+
+class SendFuture(Receipt):
+    """What `send` gives: await it for the record's `RecordMetadata`, or the error that kept it from being stored."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        if not self._batch.done:
+            yield from wait_done(self._batch, asyncio.get_running_loop()).__await__()
+        return self._outcome()
+
+
+class Producer:
+    """Sends records to topics. Use it with `async with`, or call `start` and `close`.
+
+    Settings have Kafka's names, in a mapping, or as keywords in snake_case:
+    `Producer({"bootstrap.servers": "localhost:9092"})` or `Producer(bootstrap_servers="localhost:9092")`.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        **settings: object,
+    ) -> None:
+        self._settings = ProducerSettings.parse(merge_settings(config, settings))
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._partitioner = partitioner
+        self._interceptors = interceptors
+        self._engine: ProducerEngine | None = None
+        self._intake: RecordIntake | None = None
+        self._memory_waiters: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+
+    async def start(self) -> Self:
+        """Finds the cluster; ClusterUnreachableError if no bootstrap server answers."""
+        if self._engine is not None or self._closed:
+            raise ClientClosedError("a producer can be started only once")
+        engine = ProducerEngine(self._settings, lock=nullcontext(), on_memory=self._memory_freed)
+        try:
+            await engine.start()
+        except BaseException:
+            engine.close()
+            raise
+        self._engine = engine
+        self._intake = RecordIntake(
+            self._settings,
+            engine.accumulator,
+            key_serializer=self._key_serializer,
+            value_serializer=self._value_serializer,
+            partitioner=self._partitioner,
+            interceptors=self._interceptors,
+        )
+        return self
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _started(self) -> tuple[ProducerEngine, RecordIntake]:
+        if self._engine is None or self._intake is None or self._closed:
+            raise ClientClosedError("the producer is closed" if self._closed else "call start() on the producer first")
+        return self._engine, self._intake
+
+    # Sending
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: GivenHeaders = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> SendFuture:
+        """Adds a record to a batch and returns at once, unless the buffer is full or the topic is not known yet.
+
+        Await the future that is returned to learn where the record was stored.
+        """
+        engine, intake = self._started()
+        if engine.sender.fatal_error is not None:
+            raise engine.sender.fatal_error
+        prepared = intake.prepare(
+            ProducerRecord(topic, value, key, headers, partition, timestamp_ms), int(time.time() * 1000)
+        )
+        now_ms = engine.clock.monotonic_ms()
+        metadata = engine.metadata.use(prepared.topic, now_ms)
+        deadline_ms = now_ms + self._settings.max_block_ms
+        if metadata is None:
+            metadata = await engine.topic(prepared.topic, self._settings.max_block_ms)
+        batch = intake.append(prepared, metadata, now_ms)
+        if batch is None:
+            batch = await self._wait_for_memory(prepared, metadata, deadline_ms)
+        index = len(batch.records) - 1
+        if not index:
+            engine.wake()
+        if on_delivery is not None:
+            batch.callbacks.append((index, on_delivery))
+        for interceptor in intake.interceptors:
+            batch.callbacks.append((index, interceptor.on_acknowledgement))
+        return SendFuture(batch, index)
+
+    async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> RecordMetadata:
+        """`send`, and wait until the record is stored. Many of these at once are far slower than many sends."""
+        return await (await self.send(topic, value, key, **options))
+
+    async def _wait_for_memory(self, record: PreparedRecord, metadata: TopicMetadata, deadline_ms: int) -> Any:
+        engine, intake = self._started()
+        loop = asyncio.get_running_loop()
+        engine.accumulator.waiting += 1
+        try:
+            while True:
+                engine.wake()
+                waiter: asyncio.Future[None] = loop.create_future()
+                self._memory_waiters.append(waiter)
+                left_ms = deadline_ms - engine.clock.monotonic_ms()
+                try:
+                    async with asyncio.timeout(max(0, left_ms) / 1000):
+                        await waiter
+                except TimeoutError:
+                    raise buffer_exhausted(self._settings) from None
+                self._started()
+                batch = intake.append(record, metadata, engine.clock.monotonic_ms())
+                if batch is not None:
+                    return batch
+        finally:
+            engine.accumulator.waiting -= 1
+
+    def _memory_freed(self) -> None:
+        while self._memory_waiters:
+            waiter = self._memory_waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def flush(self) -> None:
+        """Returns when every record that was sent before is stored or has failed."""
+        engine, _ = self._started()
+        await engine.flush()
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        engine, _ = self._started()
+        return list((await engine.topic(topic, self._settings.max_block_ms)).partitions)
+
+    async def close(self, timeout_ms: int | None = None) -> None:
+        """Sends what is left, for up to `timeout_ms`, and ends. Records still unsent then fail."""
+        if self._engine is None or self._closed:
+            self._closed = True
+            return
+        engine = self._engine
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await engine.flush()
+        except TimeoutError:
+            pass  # what is left fails below, and whoever holds a future of it is told
+        finally:
+            self._closed = True
+            engine.finish(engine.sender.fail_all(closed_error()))
+            engine.close()
+            self._memory_freed()
+
+
+def buffer_exhausted(settings: ProducerSettings) -> BufferExhaustedError:
+    return BufferExhaustedError(
+        f"the buffer of {settings.buffer_memory} bytes (buffer.memory) stayed full for {settings.max_block_ms} ms "
+        "(max.block.ms): records come faster than the brokers take them"
+    )
+
+
+def closed_error() -> ClientError:
+    return ClientClosedError("the producer was closed before the record was sent")

@@ -1,0 +1,355 @@
+"""The producer at work: carries out what `BatchSender` decides, in an event loop, for both kinds of shells.
+
+Every method is for the thread of the event loop. Other threads may add records to the accumulator while they hold
+`lock`, and then wake this with `call_soon_threadsafe`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ottla.base.clock import SystemClock
+from ottla.base.errors import ERRORS, ErrorCode, KafkaError, OttlaError
+from ottla.base.types import TopicPartition
+from ottla.client.aio.cluster_link import ClusterLink
+from ottla.client.core.accumulator import Accumulator
+from ottla.client.core.batch_sender import BatchSender, PartitionResult, ProduceCall
+from ottla.client.core.metadata import BrokerAddress, MetadataCache, PartitionLeader, TopicMetadata
+from ottla.client.core.producer_batch import Batch
+from ottla.client.core.producer_options import ProducerSettings
+from ottla.client.core.settings import backoff_ms
+from ottla.client.errors import ClientError, MetadataTimeoutError, client_error
+from ottla.net.connection import Connection
+from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from ottla.wire.header import encode_request_frame, read_response_header
+
+log = logging.getLogger(__name__)
+
+MAX_PRODUCE_VERSION = 11
+"""12 means that partitions join transactions by being written to, which only newer brokers do (KIP-890)."""
+
+
+class ProducerEngine:
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        *,
+        lock: AbstractContextManager[object],
+        on_memory: Callable[[], None],
+        on_done: Callable[[Batch], None] | None = None,
+    ) -> None:
+        """`on_memory` is called, with the lock held, when batches are done and memory may be free again."""
+        client = settings.client
+        self.settings = settings
+        self.clock = SystemClock()
+        self.metadata = MetadataCache(
+            max_age_ms=client.metadata_max_age_ms,
+            max_idle_ms=settings.metadata_max_idle_ms,
+            backoff_ms=client.retry_backoff_ms,
+            backoff_max_ms=client.retry_backoff_max_ms,
+        )
+        self.link = ClusterLink(client, self.metadata, default_client_id="ottla-producer")
+        self.accumulator = Accumulator(
+            batch_size=settings.batch_size,
+            buffer_memory=settings.buffer_memory,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            random_below=random.randrange,
+        )
+        self.sender = BatchSender(settings, self.accumulator, self.metadata)
+        self.lock = lock
+        self.metadata_error: KafkaError | None = None
+        """Why metadata could not be had the last time it was asked for."""
+        self._on_memory = on_memory
+        self._on_done = on_done
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._write_turns: dict[int, asyncio.Lock] = {}
+        self._metadata_changed: asyncio.Future[None] = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self._pump_scheduled = False
+        self._asking_producer_id = False
+        self._refreshing = False
+        self._closed = False
+
+    async def start(self) -> None:
+        """Finds the cluster; ClusterUnreachableError if no bootstrap server answers."""
+        await self.link.refresh_metadata([], self.clock.monotonic_ms())
+        self.wake()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self.link.close()
+
+    # The pump: looks at what is due, starts it, and sets a timer for what is due next
+
+    def wake(self) -> None:
+        if not self._pump_scheduled and not self._closed:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        if self._closed:
+            return
+        now_ms = self.clock.monotonic_ms()
+        with self.lock:
+            late = self.sender.expire(now_ms)
+            calls = self.sender.drain(now_ms)
+            wake_ms = self.sender.next_wake_ms(now_ms)
+        self.finish(late)
+        for call in calls:
+            self._spawn(self._send(call))
+        if self.sender.needs_producer_id and not self._asking_producer_id:
+            self._asking_producer_id = True
+            self._spawn(self._ask_producer_id())
+        refresh_ms = self.metadata.next_refresh_ms()
+        if refresh_ms <= now_ms:
+            if not self._refreshing:
+                self._refreshing = True
+                self._spawn(self._refresh())
+        else:
+            wake_ms = refresh_ms if wake_ms is None else min(wake_ms, refresh_ms)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wake_ms is not None:
+            self._timer = self._loop.call_later(max(1, wake_ms - now_ms) / 1000, self.wake)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Produce requests
+
+    async def _send(self, call: ProduceCall) -> None:
+        turns = self._write_turns.setdefault(call.node_id, asyncio.Lock())
+        try:
+            # Requests of a broker are written in the order in which they were drained, whatever each had to wait for.
+            await turns.acquire()
+            turn = _Turn(turns)
+            try:
+                connection = await self.link.connection_to(call.node_id)
+                version = min(connection.version_for(ProduceRequest), MAX_PRODUCE_VERSION)
+                request = self._request(call)
+                if self.settings.acks == 0:
+                    await connection.send(request, version=version)
+                    results = {batch.topic_partition: PartitionResult(0) for batch in call.batches}
+                    endpoints: list[BrokerAddress] = []
+                else:
+                    frame = await self._exchange(connection, request, version, turn)
+                    _, position = read_response_header(frame, ApiKey.PRODUCE, version)
+                    response = ProduceResponse.decode(frame, version, position)[0]
+                    results, endpoints = _results_of(response)
+            finally:
+                turn.end()
+        except OttlaError as e:
+            error = e if isinstance(e, KafkaError) else KafkaError(str(e), code=ErrorCode.NETWORK_EXCEPTION)
+            with self.lock:
+                done = self.sender.failed(call, error, self.clock.monotonic_ms())
+        else:
+            with self.lock:
+                done = self.sender.replied(call, results, self.clock.monotonic_ms(), endpoints)
+        self.finish(done)
+        self._pump()
+
+    def _request(self, call: ProduceCall) -> ProduceRequest:
+        settings = self.settings
+        transactional = settings.transactional_id is not None
+        topics: dict[str, TopicProduceData] = {}
+        for batch in call.batches:
+            payload = batch.encode(settings.codec, settings.compression_level, transactional=transactional)
+            topic = topics.setdefault(batch.topic, TopicProduceData(name=batch.topic))
+            topic.partition_data.append(PartitionProduceData(index=batch.partition, records=payload))
+        return ProduceRequest(
+            transactional_id=settings.transactional_id,
+            acks=settings.acks,
+            timeout_ms=settings.client.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+
+    async def _exchange(self, connection: Connection, request: ProduceRequest, version: int, turn: _Turn) -> memoryview:
+        def encode(correlation_id: int) -> bytes:
+            turn.end()
+            return encode_request_frame(request, version, correlation_id, connection.client_id)
+
+        return await connection.exchange(encode, timeout_ms=self.settings.client.request_timeout_ms)
+
+    def finish(self, batches: Iterable[Batch]) -> None:
+        """Tells everybody who waits for these batches. The lock must not be held: callbacks may send again."""
+        finished = list(batches)
+        if not finished:
+            return
+        with self.lock:
+            self._on_memory()
+        for batch in finished:
+            for waiter in batch.take_waiters():
+                waiter()
+            if self._on_done is not None:
+                self._on_done(batch)
+            for callback, metadata, error in batch.outcomes():
+                try:
+                    callback(metadata, error)
+                except Exception:
+                    # The callback is the user's; its failure must not stop the producer.
+                    log.exception("a delivery callback failed")
+
+    # Metadata and the producer id
+
+    async def _refresh(self) -> None:
+        now_ms = self.clock.monotonic_ms()
+        try:
+            with self.lock:
+                topics = self.metadata.topics_to_ask(now_ms)
+            await self.link.refresh_metadata(topics, now_ms, create_missing=True)
+            self.metadata_error = None
+        except OttlaError as e:
+            self.metadata_error = e if isinstance(e, KafkaError) else KafkaError(str(e))
+            self.metadata.update_failed(self.clock.monotonic_ms())
+        finally:
+            self._refreshing = False
+        changed, self._metadata_changed = self._metadata_changed, self._loop.create_future()
+        changed.set_result(None)
+        self._pump()
+
+    async def topic(self, name: str, timeout_ms: int) -> TopicMetadata:
+        """What is known of a topic, once it is; `send` needs the number of its partitions."""
+        deadline_ms = self.clock.monotonic_ms() + timeout_ms
+        while True:
+            now_ms = self.clock.monotonic_ms()
+            with self.lock:
+                found = self.metadata.use(name, now_ms)
+            if found is not None and found.partitions:
+                return found
+            known = self.metadata.topics.get(name)
+            if known is not None and known.error_code and not _is_passing(known.error_code):
+                raise client_error(known.error_code, where=f"topic {name}")
+            if now_ms >= deadline_ms:
+                raise self._no_metadata(name, timeout_ms)
+            self.wake()
+            try:
+                async with asyncio.timeout((deadline_ms - now_ms) / 1000):
+                    await asyncio.shield(self._metadata_changed)
+            except TimeoutError:
+                raise self._no_metadata(name, timeout_ms) from None
+
+    def _no_metadata(self, name: str, timeout_ms: int) -> MetadataTimeoutError:
+        known = self.metadata.topics.get(name)
+        reason = "no broker has answered"
+        if known is not None and known.error_code:
+            reason = client_error(known.error_code).message
+        elif self.metadata_error is not None:
+            reason = self.metadata_error.message
+        return MetadataTimeoutError(
+            f"topic {name}: nothing could be learnt within {timeout_ms} ms: {reason}. "
+            "Does the topic exist, and may this client see it?"
+        )
+
+    async def _ask_producer_id(self) -> None:
+        client = self.settings.client
+        attempt = 0
+        try:
+            while not self._closed:
+                attempt += 1
+                try:
+                    await self._init_producer_id()
+                    break
+                except KafkaError as e:
+                    if not e.retriable:
+                        self._fail_for_good(client_error(e.code, e.message, where="a producer id was refused"))
+                        return
+                await asyncio.sleep(backoff_ms(attempt, client.retry_backoff_ms, client.retry_backoff_max_ms) / 1000)
+        finally:
+            self._asking_producer_id = False
+        self._pump()
+
+    async def _init_producer_id(self) -> None:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
+        response = await self.link.request_any(
+            lambda link: (request, link.version_for(InitProducerIdRequest)), InitProducerIdResponse
+        )
+        if response.error_code:
+            raise client_error(response.error_code)
+        with self.lock:
+            self.sender.set_producer(response.producer_id, response.producer_epoch)
+
+    def _fail_for_good(self, error: ClientError) -> None:
+        error.fatal = True
+        with self.lock:
+            self.sender.fatal_error = error
+            done = self.sender.fail_all(error)
+        self.finish(done)
+
+    # Flushing
+
+    async def flush(self) -> None:
+        """Returns when everything that was sent before the call is done, one way or the other."""
+        with self.lock:
+            pending = list(self.accumulator.incomplete)
+            self.sender.flushing += 1
+        self.wake()
+        try:
+            for batch in pending:
+                await wait_done(batch, self._loop)
+        finally:
+            with self.lock:
+                self.sender.flushing -= 1
+
+
+async def wait_done(batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
+    if batch.done:
+        return
+    waiting: asyncio.Future[None] = loop.create_future()
+    batch.add_waiter(lambda: None if waiting.done() else waiting.set_result(None))
+    await waiting
+
+
+class _Turn:
+    """The right to write to a broker, which ends when the request is written or has failed, whichever is first."""
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock: asyncio.Lock | None = lock
+
+    def end(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+
+def _results_of(
+    response: ProduceResponse,
+) -> tuple[dict[TopicPartition, PartitionResult], list[BrokerAddress]]:
+    results = {}
+    for topic in response.responses:
+        for entry in topic.partition_responses:
+            leader = entry.current_leader
+            message = entry.error_message
+            if entry.record_errors:
+                first = entry.record_errors[0]
+                reason = f"record {first.batch_index}: {first.batch_index_error_message}"
+                message = f"{message or 'a record was refused'} ({reason})"
+            results[TopicPartition(topic.name, entry.index)] = PartitionResult(
+                entry.error_code,
+                entry.base_offset,
+                entry.log_append_time_ms,
+                message,
+                PartitionLeader(leader.leader_id, leader.leader_epoch) if leader.leader_id >= 0 else None,
+            )
+    endpoints = [BrokerAddress(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]
+    return results, endpoints
+
+
+def _is_passing(error_code: int) -> bool:
+    known = error_code in ErrorCode._value2member_map_
+    return known and ERRORS[ErrorCode(error_code)].retriable

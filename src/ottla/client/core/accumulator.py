@@ -1,0 +1,193 @@
+"""Records that wait to be sent: a queue of batches per partition, within a bounded amount of memory.
+
+A record is added to a batch with a few list operations and encoded later, with all the others. Memory is accounted for
+in steps when a batch opens or grows, so that adding a record to an open batch costs one comparison. Waiting for memory
+is the shell's business: here `append` says no, and `waiting` tells the sender that somebody is held up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from ottla.base.types import TopicPartition
+from ottla.client.core.partitioners import StickyChoice
+from ottla.client.core.producer_batch import RECORD_OVERHEAD, Batch
+from ottla.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, increment_sequence
+from ottla.records.builder import RecordFields
+
+_RESERVE_STEP = 16_384
+
+
+class PartitionQueue:
+    """The batches of one partition in their order, and where its sequence of numbers stands."""
+
+    __slots__ = (
+        "confirmed",
+        "in_flight",
+        "last_done_order",
+        "next_sequence",
+        "next_serial",
+        "producer_epoch",
+        "producer_id",
+        "queue",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.queue: deque[Batch] = deque()
+        """Batches that are not on their way, oldest first: those to be sent again are before all others."""
+        self.in_flight: list[Batch] = []
+        self.next_serial = 0
+        self.last_done_order: tuple[int, ...] = ()
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.next_sequence = 0
+        self.confirmed = False
+        """Whether the broker has accepted a batch of this producer id and epoch."""
+
+    def put_back(self, batch: Batch) -> None:
+        """A batch that must be sent again takes the place it had."""
+        self.queue.insert(sum(waiting.order < batch.order for waiting in self.queue), batch)
+
+
+class Accumulator:
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        buffer_memory: int,
+        delivery_timeout_ms: int,
+        random_below: Callable[[int], int],
+    ) -> None:
+        self.batch_size = batch_size
+        self.free_bytes = buffer_memory
+        self.buffer_memory = buffer_memory
+        self.waiting = 0
+        """How many senders are held up because the memory is used up."""
+        self.sticky: dict[str, Batch] = {}
+        """The batch that records without a key or partition go to, by topic. It may be closed already (`room` is 0)."""
+        self.partitions: dict[TopicPartition, PartitionQueue] = {}
+        self.incomplete: dict[Batch, None] = {}
+        """Every batch that is not done, oldest first."""
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._random_below = random_below
+        self._choices: dict[str, StickyChoice] = {}
+
+    # Adding records
+
+    def append(self, topic: str, partition: int, record: RecordFields, size: int, now_ms: int) -> Batch | None:
+        """The batch that took the record as its last, or None if there is no memory for it."""
+        topic_partition = TopicPartition(topic, partition)
+        queue = self.partitions.get(topic_partition)
+        if queue is None:
+            queue = self.partitions[topic_partition] = PartitionQueue(topic_partition)
+        batch = queue.queue[-1] if queue.queue else None
+        if batch is None or not self._has_room(batch, size):
+            batch = self._open(queue, size, now_ms)
+            if batch is None:
+                return None
+        batch.size += size
+        batch.records.append(record)
+        return batch
+
+    def append_sticky(
+        self, topic: str, available: tuple[int, ...], partition_count: int, record: RecordFields, size: int, now_ms: int
+    ) -> Batch | None:
+        """The same for a record that may go to any partition."""
+        batch = self.sticky.get(topic)
+        if batch is not None and self._has_room(batch, size):
+            batch.size += size
+            batch.records.append(record)
+            return batch
+        choice = self._choices.get(topic)
+        if choice is None:
+            choice = self._choices[topic] = StickyChoice(self.batch_size, self._random_below)
+        if batch is not None:
+            choice.produced(batch.size)
+            del self.sticky[topic]
+        batch = self.append(topic, choice.choose(available, partition_count), record, size, now_ms)
+        if batch is not None:
+            self.sticky[topic] = batch
+        return batch
+
+    def _has_room(self, batch: Batch, size: int) -> bool:
+        """Whether the batch takes `size` more bytes, for which memory is set aside; one that does not is closed."""
+        needed = batch.size + size
+        if needed <= batch.room:
+            return True
+        if not batch.room:
+            return False
+        if needed <= self.batch_size:
+            more = min(max(_RESERVE_STEP, needed - batch.room), self.batch_size - batch.room)
+            if more <= self.free_bytes:
+                self.free_bytes -= more
+                batch.reserved += more
+                batch.room += more
+                return True
+        batch.room = 0
+        return False
+
+    def _open(self, queue: PartitionQueue, size: int, now_ms: int) -> Batch | None:
+        reserved = max(HEADER_SIZE + size, min(_RESERVE_STEP, self.batch_size))
+        # A record larger than all the memory is let through when nothing else is there; send() has judged its size.
+        if reserved > self.free_bytes and (self.incomplete or size > self.buffer_memory):
+            return None
+        topic, partition = queue.topic_partition
+        batch = Batch(
+            topic, partition, (queue.next_serial,), opened_ms=now_ms, deadline_ms=now_ms + self._delivery_timeout_ms
+        )
+        queue.next_serial += 1
+        batch.reserved = batch.room = reserved
+        self.free_bytes -= reserved
+        queue.queue.append(batch)
+        self.incomplete[batch] = None
+        return batch
+
+    def close_open(self) -> None:
+        """No record is added to the batches there are: those to come are the next `append`'s to judge."""
+        for batch in self.incomplete:
+            batch.room = 0
+
+    # Settling batches
+
+    def release(self, batch: Batch) -> None:
+        """A batch is done: its memory is free again."""
+        self.incomplete.pop(batch, None)
+        self.free_bytes += batch.reserved
+        batch.reserved = 0
+
+    def split(self, batch: Batch) -> list[Batch]:
+        """Two batches in the place of one that is too large, with the same records and sequence numbers."""
+        middle = len(batch.records) // 2
+        parts = []
+        for number, start, records in ((0, 0, batch.records[:middle]), (1, middle, batch.records[middle:])):
+            part = Batch(
+                batch.topic,
+                batch.partition,
+                (*batch.order, number),
+                opened_ms=batch.opened_ms,
+                deadline_ms=batch.deadline_ms,
+            )
+            part.records = records
+            part.size = HEADER_SIZE + sum(map(record_size, records))
+            if batch.is_numbered:
+                part.number(batch.producer_id, batch.producer_epoch, increment_sequence(batch.base_sequence, start))
+            parts.append(part)
+            self.incomplete[part] = None
+        parts[-1].reserved = batch.reserved
+        batch.reserved = 0
+        batch.split_into(parts)
+        return parts
+
+
+def record_size(record: RecordFields) -> int:
+    """How much a record adds to the size of its batch, without looking at every varint."""
+    key, value, headers, _ = record
+    size = RECORD_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
+    return size + headers_size(headers) if headers else size
+
+
+def headers_size(headers: Iterable[tuple[str, bytes | None]]) -> int:
+    return sum(len(name.encode()) + (len(value) if value is not None else 0) + 4 for name, value in headers)

@@ -1,0 +1,382 @@
+"""What is sent now, to whom, and what a reply means: the rules that keep records from being lost, doubled or reordered.
+
+A partition's batches go out in their order, one per request, several requests at a time. Batches that failed go back to
+their places. With idempotence each batch has a sequence number, which the broker accepts only in order:
+
+- Nothing follows the first batch of a producer id and epoch before it is accepted, because a broker that knows nothing
+  of a producer takes any number as its first.
+- A batch that is refused as out of order waits until nothing of its partition is in flight. If batches are left whose
+  fate is unknown, those are tried first: a broker that has forgotten older batches but recognises a newer one (as after
+  a restart) has thereby stored the older ones too. Otherwise there is a gap, and everything left is numbered anew under
+  a higher epoch (KIP-360).
+
+Every method is to be called by one thread at a time. Nothing here waits; time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from ottla.base.errors import ERRORS, ErrorCode, KafkaError
+from ottla.base.types import TopicPartition
+from ottla.client.core.accumulator import Accumulator, PartitionQueue
+from ottla.client.core.metadata import NO_LEADER, BrokerAddress, MetadataCache, PartitionLeader
+from ottla.client.core.producer_batch import UNKNOWN_OFFSET, Batch
+from ottla.client.core.producer_options import ProducerSettings
+from ottla.client.core.settings import backoff_ms
+from ottla.client.errors import ClientError, DeliveryTimeoutError, client_error
+from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, increment_sequence
+
+MAX_PRODUCER_EPOCH = 2**15 - 1
+
+_OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+_FATE_UNKNOWN = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+_FATAL = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+
+
+class ProduceCall(NamedTuple):
+    """One request: at most one batch of a partition."""
+
+    node_id: int
+    batches: list[Batch]
+
+
+class PartitionResult(NamedTuple):
+    """What a reply says of one batch."""
+
+    error_code: int
+    base_offset: int = UNKNOWN_OFFSET
+    log_append_time_ms: int = NO_TIMESTAMP
+    message: str | None = None
+    leader: PartitionLeader | None = None
+
+
+class BatchSender:
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        accumulator: Accumulator,
+        metadata: MetadataCache,
+        *,
+        may_write: Callable[[TopicPartition], bool] = lambda _: True,
+        on_transaction_error: Callable[[ClientError], None] | None = None,
+    ) -> None:
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.flushing = 0
+        """How many callers wait for everything to be sent: batches go out without lingering."""
+        self.fatal_error: ClientError | None = None
+        self._settings = settings
+        self._accumulator = accumulator
+        self._metadata = metadata
+        self._may_write = may_write
+        self._on_transaction_error = on_transaction_error
+        self._calls_in_flight: dict[int, int] = {}
+
+    @property
+    def needs_producer_id(self) -> bool:
+        return self._settings.idempotent and self._settings.transactional_id is None and self.producer_id < 0
+
+    def set_producer(self, producer_id: int, producer_epoch: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+
+    @property
+    def calls_in_flight(self) -> Mapping[int, int]:
+        return self._calls_in_flight
+
+    # What to send
+
+    def drain(self, now_ms: int) -> list[ProduceCall]:
+        """The requests that can be sent now. Their batches count as being in flight until `replied` or `failed`."""
+        calls: list[ProduceCall] = []
+        if self.fatal_error is not None or (self._settings.idempotent and self.producer_id < 0):
+            return calls
+        while True:
+            round_of_calls = self._one_round(now_ms)
+            if not round_of_calls:
+                return calls
+            calls += round_of_calls
+
+    def _one_round(self, now_ms: int) -> list[ProduceCall]:
+        """At most one request for each broker."""
+        calls: dict[int, ProduceCall] = {}
+        sizes: dict[int, int] = {}
+        most = self._settings.max_in_flight
+        for topic_partition, queue in self._accumulator.partitions.items():
+            if not queue.queue or len(queue.in_flight) >= most:
+                continue
+            batch = self._sendable(queue, now_ms)
+            if batch is None:
+                continue
+            node_id = self._metadata.leader_of(*topic_partition)
+            if node_id == NO_LEADER:
+                self._metadata.request_update()
+                continue
+            if node_id not in calls and self._calls_in_flight.get(node_id, 0) >= most:
+                continue
+            size = sizes.get(node_id, 0) + batch.size
+            if node_id in calls and size > self._settings.max_request_size:
+                continue
+            if not self._may_write(topic_partition):
+                continue
+            self._take(queue, batch)
+            sizes[node_id] = size
+            calls.setdefault(node_id, ProduceCall(node_id, [])).batches.append(batch)
+        for node_id in calls:
+            self._calls_in_flight[node_id] = self._calls_in_flight.get(node_id, 0) + 1
+        return list(calls.values())
+
+    def _sendable(self, queue: PartitionQueue, now_ms: int) -> Batch | None:
+        head = queue.queue[0]
+        if head.retry_at_ms > now_ms or not self._is_ready(queue, head, now_ms):
+            return None
+        if not self._settings.idempotent:
+            return head
+        if head.refused:
+            if queue.in_flight:
+                return None
+            for batch in queue.queue:
+                if batch.maybe_stored and not batch.refused:
+                    return batch if batch.retry_at_ms <= now_ms else None
+            self._number_anew(queue)
+            if self.producer_id < 0:
+                return None
+        if queue.in_flight and not queue.confirmed:
+            return None
+        if queue.in_flight and not head.is_numbered and not self._is_current(queue):
+            return None
+        return head
+
+    def _is_ready(self, queue: PartitionQueue, head: Batch, now_ms: int) -> bool:
+        return (
+            not head.room
+            or len(queue.queue) > 1
+            or now_ms >= head.opened_ms + self._settings.linger_ms
+            or self.flushing > 0
+            or self._accumulator.waiting > 0
+        )
+
+    def _is_current(self, queue: PartitionQueue) -> bool:
+        return queue.producer_id == self.producer_id and queue.producer_epoch == self.producer_epoch
+
+    def _take(self, queue: PartitionQueue, batch: Batch) -> None:
+        batch.room = 0
+        queue.queue.remove(batch)
+        if self._settings.idempotent and not batch.is_numbered:
+            if not self._is_current(queue):
+                self._restart_sequence(queue)
+            self._number(queue, batch)
+        batch.attempts += 1
+        batch.refused = False
+        queue.in_flight.append(batch)
+
+    def _number(self, queue: PartitionQueue, batch: Batch) -> None:
+        batch.number(queue.producer_id, queue.producer_epoch, queue.next_sequence)
+        queue.next_sequence = increment_sequence(queue.next_sequence, len(batch.records))
+
+    def _restart_sequence(self, queue: PartitionQueue) -> None:
+        queue.producer_id = self.producer_id
+        queue.producer_epoch = self.producer_epoch
+        queue.next_sequence = 0
+        queue.confirmed = False
+
+    def _number_anew(self, queue: PartitionQueue) -> None:
+        """There is a gap before the first batch, and nothing is in flight: all that is left starts from 0 again."""
+        if self._is_current(queue):
+            if self.producer_epoch == MAX_PRODUCER_EPOCH:
+                self.producer_id = NO_PRODUCER_ID  # a new one is asked for; until then nothing is sent
+                return
+            self.producer_epoch += 1
+        self._restart_sequence(queue)
+        for batch in queue.queue:
+            batch.refused = batch.maybe_stored = False
+            if batch.is_numbered:
+                self._number(queue, batch)
+
+    def next_wake_ms(self, now_ms: int) -> int | None:
+        """When something may become due that no reply or new record announces; None if nothing will."""
+        wake_ms: int | None = None
+        for queue in self._accumulator.partitions.values():
+            if queue.queue:
+                head = queue.queue[0]
+                due_ms = max(head.retry_at_ms, head.opened_ms + self._settings.linger_ms)
+                due_ms = min(due_ms if due_ms > now_ms else head.deadline_ms, head.deadline_ms)
+                wake_ms = due_ms if wake_ms is None else min(wake_ms, due_ms)
+            for batch in queue.in_flight:
+                if not batch.done:
+                    wake_ms = batch.deadline_ms if wake_ms is None else min(wake_ms, batch.deadline_ms)
+        return wake_ms
+
+    # What became of it
+
+    def replied(
+        self,
+        call: ProduceCall,
+        results: Mapping[TopicPartition, PartitionResult],
+        now_ms: int,
+        endpoints: Iterable[BrokerAddress] = (),
+    ) -> list[Batch]:
+        """Takes in a reply; returns the batches that are done because of it."""
+        self._call_ended(call)
+        done: list[Batch] = []
+        for batch in call.batches:
+            result = results.get(batch.topic_partition)
+            if result is None:
+                result = PartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR, message="the reply left this partition out")
+            self._judge(batch, result, now_ms, endpoints, done)
+        return self._settled(done)
+
+    def failed(self, call: ProduceCall, error: KafkaError, now_ms: int) -> list[Batch]:
+        """No reply came, or none will: the connection was lost, could not be made, or was silent for too long."""
+        self._call_ended(call)
+        self._metadata.request_update()
+        done: list[Batch] = []
+        result = PartitionResult(error.code, message=error.message)
+        for batch in call.batches:
+            self._judge(batch, result, now_ms, (), done)
+        return self._settled(done)
+
+    def _call_ended(self, call: ProduceCall) -> None:
+        left = self._calls_in_flight[call.node_id] - 1
+        if left:
+            self._calls_in_flight[call.node_id] = left
+        else:
+            del self._calls_in_flight[call.node_id]
+
+    def _judge(
+        self, batch: Batch, result: PartitionResult, now_ms: int, endpoints: Iterable[BrokerAddress], done: list[Batch]
+    ) -> None:
+        queue = self._accumulator.partitions[batch.topic_partition]
+        queue.in_flight.remove(batch)
+        code = result.error_code
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._stored(queue, batch, result, done)
+            return
+        if batch.done:  # its time was up while it was on its way
+            return
+        info = ERRORS.get(ErrorCode(code)) if code in ErrorCode._value2member_map_ else None
+        if info is not None and info.refreshes_metadata:
+            topic, partition = batch.topic_partition
+            if result.leader is None or not self._metadata.learn_leader(topic, partition, result.leader, endpoints):
+                self._metadata.request_update()
+        batch.maybe_stored |= code in _FATE_UNKNOWN
+        if code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1:
+            for part in self._accumulator.split(batch):
+                queue.put_back(part)
+        elif code in _OUT_OF_ORDER and self._settings.idempotent and self._settings.transactional_id is None:
+            batch.refused = True
+            queue.put_back(batch)
+        elif info is not None and info.retriable and batch.attempts <= self._settings.retries:
+            self._retry_later(queue, batch, now_ms)
+        elif (
+            code in _OUT_OF_ORDER
+            and self._settings.transactional_id is not None
+            and queue.queue
+            and queue.queue[0].attempts
+            and queue.queue[0].order < batch.order
+        ):
+            # An earlier batch of the transaction is to be sent again; this one only came before it.
+            self._retry_later(queue, batch, now_ms)
+        else:
+            self._refuse(batch, result, done)
+
+    def _retry_later(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> None:
+        client = self._settings.client
+        batch.retry_at_ms = now_ms + backoff_ms(batch.attempts, client.retry_backoff_ms, client.retry_backoff_max_ms)
+        queue.put_back(batch)
+
+    def _stored(self, queue: PartitionQueue, batch: Batch, result: PartitionResult, done: list[Batch]) -> None:
+        if self._settings.idempotent and batch.producer_epoch == queue.producer_epoch:
+            queue.confirmed = True
+            if batch.maybe_stored:
+                self._infer_earlier(queue, batch, done)
+        queue.last_done_order = max(queue.last_done_order, batch.order)
+        if not batch.done:
+            batch.succeed(result.base_offset, result.log_append_time_ms)
+            done.append(batch)
+
+    def _infer_earlier(self, queue: PartitionQueue, batch: Batch, done: list[Batch]) -> None:
+        """The broker has recognised `batch`: what it refused as too old before that, it had stored."""
+        for earlier in list(queue.queue):
+            if (
+                earlier.order < batch.order
+                and earlier.refused
+                and earlier.maybe_stored
+                and earlier.producer_epoch == batch.producer_epoch
+                and earlier.order > queue.last_done_order
+            ):
+                queue.queue.remove(earlier)
+                earlier.succeed(UNKNOWN_OFFSET)
+                done.append(earlier)
+
+    def _refuse(self, batch: Batch, result: PartitionResult, done: list[Batch]) -> None:
+        transactional = self._settings.transactional_id is not None
+        error = client_error(
+            result.error_code, result.message, where=str(batch.topic_partition), requires_abort=transactional
+        )
+        if transactional and self._on_transaction_error is not None:
+            self._on_transaction_error(error)
+        elif error.code in _FATAL:
+            self.fatal_error = error
+            done += self.fail_all(error)
+        batch.fail(error)
+        done.append(batch)
+
+    # Giving up
+
+    def expire(self, now_ms: int) -> list[Batch]:
+        """The batches whose time is up. One that is in flight may still be stored; its reply will not matter."""
+        done: list[Batch] = []
+        for queue in self._accumulator.partitions.values():
+            late = [batch for batch in queue.queue if batch.deadline_ms <= now_ms]
+            for batch in late:
+                queue.queue.remove(batch)
+            late += [batch for batch in queue.in_flight if batch.deadline_ms <= now_ms and not batch.done]
+            for batch in late:
+                batch.room = 0
+                batch.fail(self._too_late(batch))
+                done.append(batch)
+        return self._settled(done)
+
+    def _too_late(self, batch: Batch) -> DeliveryTimeoutError:
+        fate = "it may have been stored" if batch.attempts else "it was never sent"
+        error = DeliveryTimeoutError(
+            f"{batch.topic_partition}: not acknowledged within delivery.timeout.ms "
+            f"({self._settings.delivery_timeout_ms} ms); {fate}",
+            requires_abort=self._settings.transactional_id is not None,
+        )
+        if self._on_transaction_error is not None and self._settings.transactional_id is not None:
+            self._on_transaction_error(error)
+        return error
+
+    def fail_all(self, error: ClientError, *, only_unsent: bool = False) -> list[Batch]:
+        """Gives up every batch, or those that are not on their way. Their records will not be sent."""
+        done: list[Batch] = []
+        for queue in self._accumulator.partitions.values():
+            late = list(queue.queue)
+            queue.queue.clear()
+            if not only_unsent:
+                late += [batch for batch in queue.in_flight if not batch.done]
+            for batch in late:
+                batch.room = 0
+                batch.fail(error)
+                done.append(batch)
+        return self._settled(done)
+
+    def _settled(self, done: list[Batch]) -> list[Batch]:
+        """Gives back the memory; adds the batches that were split into those that are done."""
+        every = list(dict.fromkeys(done))
+        for batch in list(every):
+            every += batch.settle_parents()
+        for batch in every:
+            self._accumulator.release(batch)
+        return every

@@ -1,0 +1,339 @@
+"""Which partitions to fetch from which broker, what an answer does to their cursors, and handing out the records.
+
+The next fetch is asked for while what came before still waits to be decoded; a partition has at most two answers
+waiting, and all partitions together no more bytes than one answer may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ottla.base.errors import ERRORS, ErrorCode
+from ottla.base.types import NIL_UUID, TopicPartition, Uuid
+from ottla.client.core.consumer_errors import OffsetOutOfRangeError, PartitionError
+from ottla.client.core.consumer_options import ConsumerSettings, Isolation
+from ottla.client.core.consumer_record import AnyRecord
+from ottla.client.core.cursors import Cursor, Cursors, Stage
+from ottla.client.core.fetch_session import FetchSession, Wanted
+from ottla.client.core.fetched_data import FetchedData, whole_batches
+from ottla.client.core.metadata import NO_LEADER, MetadataCache
+from ottla.client.errors import client_error
+from ottla.wire.apis.fetch import FetchablePartitionResponse, FetchRequest, FetchResponse
+
+CHUNKS_MAX = 2
+PREFERRED_REPLICA_MS = 300_000
+_LAST_VERSION_WITH_NAMES = 12
+
+_RETRIED = frozenset(code for code, info in ERRORS.items() if info.retriable) - {ErrorCode.CORRUPT_MESSAGE}
+_REFRESHING = frozenset(code for code, info in ERRORS.items() if info.refreshes_metadata) | {
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+}
+
+
+class FetchCall(NamedTuple):
+    """One fetch request on its way. `turns` tells which cursors have been moved meanwhile."""
+
+    node_id: int
+    request: FetchRequest
+    max_version: int
+    turns: dict[TopicPartition, tuple[Cursor, int, int]]
+    """Cursor, its turn and the offset asked for."""
+    names: dict[Uuid, str]
+
+
+class FetchPlanner:
+    def __init__(self, settings: ConsumerSettings, cursors: Cursors, metadata: MetadataCache) -> None:
+        self._settings = settings
+        self._cursors = cursors
+        self._metadata = metadata
+        self._sessions: dict[int, FetchSession] = {}
+        self._in_flight: set[int] = set()
+        self._turn = 0
+        self._ready: list[AnyRecord] = []
+        """Records of one batch that was decoded and not all taken yet; they belong to `_ready_cursor`."""
+        self._ready_at = 0
+        self._ready_cursor: Cursor | None = None
+        self._ready_turn = 0
+        self._ready_end = -1
+        self._ready_epoch = -1
+
+    # Asking
+
+    def node_for(self, cursor: Cursor, now_ms: int) -> int:
+        if cursor.preferred_replica >= 0:
+            if now_ms < cursor.preferred_until_ms and cursor.preferred_replica in self._metadata.brokers:
+                return cursor.preferred_replica
+            cursor.preferred_replica = -1
+        return self._metadata.leader_of(*cursor.topic_partition)
+
+    def buffered_bytes(self) -> int:
+        return sum(chunk.byte_count for cursor in self._cursors.all() for chunk in list(cursor.chunks))
+
+    def plan(self, now_ms: int) -> list[FetchCall]:
+        """The requests to send now, at most one for each broker that is not answering one already."""
+        if self.buffered_bytes() > self._settings.fetch_max_bytes:
+            return []
+        by_node: dict[int, list[Cursor]] = {}
+        # Whoever was first last time comes last now: an answer has room for some partitions only.
+        cursors = self._cursors.all()
+        self._turn += 1
+        start = self._turn % len(cursors) if cursors else 0
+        for cursor in cursors[start:] + cursors[:start]:
+            if not cursor.can_fetch(now_ms, chunks_max=CHUNKS_MAX):
+                continue
+            node_id = self.node_for(cursor, now_ms)
+            if node_id == NO_LEADER:
+                self._metadata.request_update()
+            elif node_id not in self._in_flight:
+                by_node.setdefault(node_id, []).append(cursor)
+        return [self._call(node_id, chosen) for node_id, chosen in by_node.items()]
+
+    def _call(self, node_id: int, cursors: list[Cursor]) -> FetchCall:
+        settings = self._settings
+        wanted: dict[TopicPartition, Wanted] = {}
+        for cursor in cursors:
+            known = self._metadata.topics[cursor.topic_partition.topic]
+            wanted[cursor.topic_partition] = Wanted(
+                known.topic_id, cursor.fetch_offset, cursor.leader_epoch, settings.max_partition_fetch_bytes
+            )
+            cursor.is_in_flight = True
+        part = self._sessions.setdefault(node_id, FetchSession()).request(wanted)
+        request = FetchRequest(
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            isolation_level=settings.isolation,
+            session_id=part.session_id,
+            session_epoch=part.session_epoch,
+            topics=part.topics,
+            forgotten_topics_data=part.forgotten,
+            rack_id=settings.client_rack,
+        )
+        self._in_flight.add(node_id)
+        has_ids = all(entry.topic_id != NIL_UUID for entry in wanted.values())
+        return FetchCall(
+            node_id,
+            request,
+            FetchRequest.VERSIONS.stop - 1 if has_ids else _LAST_VERSION_WITH_NAMES,
+            {cursor.topic_partition: (cursor, cursor.turn, cursor.fetch_offset) for cursor in cursors},
+            {entry.topic_id: partition.topic for partition, entry in wanted.items()},
+        )
+
+    # Answers
+
+    def _land(self, call: FetchCall) -> None:
+        self._in_flight.discard(call.node_id)
+        for cursor, _, _ in call.turns.values():
+            cursor.is_in_flight = False
+
+    def failed(self, call: FetchCall, now_ms: int) -> None:
+        """There was no answer: the broker may be gone, and its partitions have moved."""
+        self._land(call)
+        self._sessions[call.node_id].dropped()
+        self._metadata.request_update()
+        for cursor, _, _ in call.turns.values():
+            cursor.not_before_ms = now_ms + self._settings.client.retry_backoff_ms
+            cursor.preferred_replica = -1
+
+    def answered(self, call: FetchCall, response: FetchResponse, now_ms: int) -> None:
+        self._land(call)
+        self._sessions[call.node_id].answered(response.error_code, response.session_id)
+        if response.error_code:
+            for cursor, _, _ in call.turns.values():
+                cursor.not_before_ms = now_ms + self._settings.client.retry_backoff_ms
+            if response.error_code in _REFRESHING:
+                self._metadata.request_update()
+            return
+        for topic in response.responses:
+            name = topic.topic or call.names.get(topic.topic_id, "")
+            for answer in topic.partitions:
+                asked = call.turns.get(TopicPartition(name, answer.partition_index))
+                # An answer for a cursor that has been moved is about a place nobody reads any more.
+                if asked is not None and asked[0].turn == asked[1]:
+                    self._take_answer(call, asked[0], asked[2], answer, now_ms)
+
+    def _take_answer(
+        self, call: FetchCall, cursor: Cursor, asked_offset: int, answer: FetchablePartitionResponse, now_ms: int
+    ) -> None:
+        if cursor.stage is not Stage.READY:
+            return
+        if answer.error_code:
+            self._take_error(call, cursor, answer, now_ms)
+            return
+        cursor.high_watermark = answer.high_watermark
+        cursor.last_stable_offset = answer.last_stable_offset
+        cursor.log_start_offset = answer.log_start_offset
+        if answer.diverging_epoch.epoch >= 0:
+            cursor.stage = Stage.AWAITS_VALIDATION
+            return
+        if answer.preferred_read_replica >= 0:
+            cursor.preferred_replica = answer.preferred_read_replica
+            cursor.preferred_until_ms = now_ms + PREFERRED_REPLICA_MS
+            return
+        if answer.records:
+            self._take_records(cursor, asked_offset, answer)
+
+    def _take_records(self, cursor: Cursor, asked_offset: int, answer: FetchablePartitionResponse) -> None:
+        assert answer.records is not None
+        last = None
+        for last in whole_batches(answer.records):
+            pass
+        aborted = None
+        if self._settings.isolation is Isolation.READ_COMMITTED:
+            aborted = [(entry.producer_id, entry.first_offset) for entry in answer.aborted_transactions or ()]
+        chunk = FetchedData(
+            cursor.topic_partition,
+            answer.records,
+            start_offset=asked_offset,
+            aborted=aborted,
+            check_crcs=self._settings.check_crcs,
+            classes=cursor.classes,
+        )
+        if last is not None:
+            cursor.fetch_offset = max(asked_offset, last.next_offset)
+            cursor.fetch_epoch = max(cursor.fetch_epoch, last.partition_leader_epoch)
+        elif len(answer.records) > self._settings.max_partition_fetch_bytes:
+            cursor.halt(
+                PartitionError(
+                    f"the batch at offset {asked_offset} is larger than max.partition.fetch.bytes"
+                    f" ({self._settings.max_partition_fetch_bytes}), and this broker does not send it whole;"
+                    " raise the setting",
+                    topic_partition=cursor.topic_partition,
+                    offset=asked_offset,
+                    code=ErrorCode.MESSAGE_TOO_LARGE,
+                )
+            )
+            return
+        cursor.chunks.append(chunk)
+
+    def _take_error(self, call: FetchCall, cursor: Cursor, answer: FetchablePartitionResponse, now_ms: int) -> None:
+        code = answer.error_code
+        cursor.not_before_ms = now_ms + self._settings.client.retry_backoff_ms
+        if call.node_id == cursor.preferred_replica:
+            # What a follower says of its own log does not hold for the leader's (KIP-392).
+            cursor.preferred_replica = -1
+            return
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            # What was fetched before the log was cut is still good to read, and comes first.
+            if not cursor.chunks and self._ready_cursor is not cursor:
+                self._out_of_range(cursor)
+            return
+        if code in _REFRESHING:
+            self._metadata.request_update()
+        if code not in _RETRIED and code not in _REFRESHING:
+            cursor.halt(client_error(code, where=f"{cursor.topic_partition}: fetching from {cursor.fetch_offset}"))
+
+    def _out_of_range(self, cursor: Cursor) -> None:
+        if self._settings.reset is not None:
+            cursor.request_reset(self._settings.reset)
+            return
+        cursor.halt(
+            OffsetOutOfRangeError(
+                f"offset {cursor.fetch_offset} is not in the log and auto.offset.reset is none;"
+                " seek to an offset that is (beginning_offsets, end_offsets)",
+                topic_partition=cursor.topic_partition,
+                offset=cursor.fetch_offset,
+            )
+        )
+
+    # Records
+
+    def has_records(self) -> bool:
+        """Whether `take` could return something, or raise. Batches may turn out to hold nothing visible."""
+        return self._has_ready() or any(
+            not cursor.is_paused and (cursor.chunks or cursor.error is not None) for cursor in self._cursors.all()
+        )
+
+    def _has_ready(self) -> bool:
+        cursor = self._ready_cursor
+        return (
+            cursor is not None
+            and cursor.turn == self._ready_turn
+            and not cursor.is_paused
+            and self._cursors.find(cursor.topic_partition) is cursor
+        )
+
+    def take(self, records_max: int, convert: Mapping[str, Convert] | None = None) -> list[AnyRecord]:
+        """Up to `records_max` records, of one partition after the other; their cursors' positions move past them.
+
+        Raises what stands in the way of a partition, but not while records taken before can be returned.
+        """
+        taken: list[AnyRecord] = []
+        while len(taken) < records_max:
+            if not self._has_ready():
+                try:
+                    if not self._decode_next(convert or {}):
+                        break
+                except Exception:
+                    if taken:
+                        break
+                    raise
+                continue
+            self._take_ready(taken, records_max - len(taken))
+        return taken
+
+    def _take_ready(self, taken: list[AnyRecord], room: int) -> None:
+        cursor, ready, at = self._ready_cursor, self._ready, self._ready_at
+        assert cursor is not None
+        if not at and len(ready) <= room:
+            # The common case: a whole batch, whose list is given away as it is.
+            taken += ready
+            at = len(ready)
+        else:
+            end = min(at + room, len(ready))
+            taken += ready[at:end]
+            at = end
+        cursor.position_epoch = self._ready_epoch
+        if at >= len(ready):
+            cursor.position = self._ready_end
+            self._ready, self._ready_at, self._ready_cursor = [], 0, None
+        else:
+            cursor.position = ready[at - 1].offset + 1
+            self._ready_at = at
+
+    def _decode_next(self, convert: Mapping[str, Convert]) -> bool:
+        """Decodes the next batch that has something to show; False if there is none."""
+        # A paused partition keeps what was decoded of it: its position says where to go on.
+        self._set_ready_aside()
+        cursors = [cursor for cursor in self._cursors.all() if not cursor.is_paused]
+        for cursor in cursors:
+            while cursor.chunks:
+                turn, chunk = cursor.turn, cursor.chunks[0]
+                found = chunk.next_batch()
+                if found is None:
+                    if cursor.chunks and cursor.chunks[0] is chunk:
+                        cursor.chunks.popleft()
+                    continue
+                header, records = found
+                if records and records[0].offset < cursor.position:
+                    records = [record for record in records if record.offset >= cursor.position]
+                if not records:
+                    cursor.position = max(cursor.position, chunk.next_offset)
+                    continue
+                change = convert.get(cursor.topic_partition.topic)
+                self._ready = records if change is None else change(records)
+                self._ready_at = 0
+                self._ready_cursor, self._ready_turn = cursor, turn
+                self._ready_end, self._ready_epoch = chunk.next_offset, header.partition_leader_epoch
+                return True
+        for cursor in cursors:
+            if cursor.error is not None:
+                raise cursor.error
+        return False
+
+    def _set_ready_aside(self) -> None:
+        cursor = self._ready_cursor
+        if cursor is None:
+            return
+        self._ready, self._ready_at, self._ready_cursor = [], 0, None
+        if cursor.turn == self._ready_turn and self._cursors.find(cursor.topic_partition) is cursor:
+            # Cheaper than keeping half a batch for every paused partition: it is fetched again when it goes on.
+            epoch, leader_epoch = cursor.position_epoch, cursor.leader_epoch
+            cursor.seek(cursor.position, epoch if epoch >= 0 else None)
+            cursor.leader_epoch = leader_epoch
+
+
+Convert = Callable[[list[AnyRecord]], list[AnyRecord]]

@@ -1,0 +1,171 @@
+"""The bytes of one partition from one fetch reply, decoded batch by batch as the application asks for records.
+
+Hides what applications must not see: control records, records before the position, and with read_committed the
+records of aborted transactions. A damaged batch is an error that names it, each time it is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ottla.base.errors import CorruptBatchError
+from ottla.base.types import ReadBuffer, TopicPartition
+from ottla.client.core.consumer_errors import CorruptRecordError
+from ottla.client.core.consumer_record import AnyRecord, make_record_class
+from ottla.records.batch import (
+    CONTROL_BIT,
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    crc_is_valid,
+    iter_headers,
+)
+from ottla.records.control import ControlType, parse_control_key
+from ottla.records.reader import read_records, read_records_as
+
+Convert = Callable[[list[AnyRecord]], list[AnyRecord]]
+
+
+class RecordClasses:
+    """The record classes of one partition, made when first met."""
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self._topic_partition = topic_partition
+        self._classes: dict[tuple[int, int], type[AnyRecord]] = {}
+
+    def of(self, header: BatchHeader) -> type[AnyRecord]:
+        key = (header.attributes & LOG_APPEND_TIME_BIT, header.partition_leader_epoch)
+        found = self._classes.get(key)
+        if found is None:
+            epoch = header.partition_leader_epoch
+            found = self._classes[key] = make_record_class(
+                *self._topic_partition, header.timestamp_type, epoch if epoch >= 0 else None
+            )
+        return found
+
+
+class FetchedData:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        records: ReadBuffer,
+        *,
+        start_offset: int,
+        aborted: Iterable[tuple[int, int]] | None,
+        check_crcs: bool,
+        classes: RecordClasses,
+    ) -> None:
+        """`aborted` holds (producer id, first offset) and is None unless the isolation level is read_committed."""
+        self.topic_partition = topic_partition
+        self._data = memoryview(records)
+        self._start_offset = start_offset
+        self._position = start_offset
+        self._check_crcs = check_crcs
+        self._classes = classes
+        self._upcoming = None if aborted is None else sorted(aborted, key=lambda entry: entry[1], reverse=True)
+        self._aborted_producers: set[int] = set()
+        self._headers = iter_headers(self._data)
+        self._failure: CorruptRecordError | None = None
+
+    @property
+    def byte_count(self) -> int:
+        return len(self._data)
+
+    @property
+    def next_offset(self) -> int:
+        """Where to go on after what `batches` has given so far, hidden records included."""
+        return self._position
+
+    def next_batch(self) -> tuple[BatchHeader, list[AnyRecord]] | None:
+        """The visible records of the next batch, possibly none; None after the last one."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        try:
+            found = next(self._headers, None)
+        except CorruptBatchError as e:
+            raise self._fail(e.message, self._position, self._position + 1) from e
+        if found is None:
+            return None
+        position, header = found
+        batch = self._data[position : position + header.size]
+        try:
+            records = self._visible(batch, header)
+        except CorruptBatchError as e:
+            raise self._fail(e.message, header.base_offset, max(header.next_offset, self._position + 1)) from e
+        self._position = max(self._position, header.next_offset)
+        return header, records
+
+    def _fail(self, reason: str, offset: int, next_offset: int) -> CorruptRecordError:
+        self._failure = CorruptRecordError(
+            reason, topic_partition=self.topic_partition, offset=offset, next_offset=next_offset
+        )
+        return self._failure
+
+    def _visible(self, batch: memoryview, header: BatchHeader) -> list[AnyRecord]:
+        if self._check_crcs and not crc_is_valid(batch, header):
+            raise CorruptBatchError("its checksum is wrong")
+        if header.attributes & CONTROL_BIT:
+            if self._upcoming is not None:
+                self._end_transaction(batch, header)
+            return []
+        if self._upcoming is not None and header.attributes & TRANSACTIONAL_BIT and self._is_aborted(header):
+            return []
+        records = read_records_as(self._classes.of(header), batch, header)
+        # A batch is sent whole, also if only its end was asked for.
+        if header.base_offset < self._start_offset:
+            return [record for record in records if record.offset >= self._start_offset]
+        return records
+
+    def _is_aborted(self, header: BatchHeader) -> bool:
+        self._begin_aborted(header.last_offset)
+        return header.producer_id in self._aborted_producers
+
+    def _begin_aborted(self, last_offset: int) -> None:
+        upcoming = self._upcoming
+        assert upcoming is not None
+        while upcoming and upcoming[-1][1] <= last_offset:
+            self._aborted_producers.add(upcoming.pop()[0])
+
+    def _end_transaction(self, batch: memoryview, header: BatchHeader) -> None:
+        self._begin_aborted(header.last_offset)
+        records = read_records(batch, header)
+        if records and parse_control_key(records[0].key) is ControlType.ABORT:
+            self._aborted_producers.discard(header.producer_id)
+
+
+def whole_batches(records: ReadBuffer) -> Iterator[BatchHeader]:
+    """The headers of the batches that are there in full, up to the first that makes no sense."""
+    try:
+        for _, header in iter_headers(records):
+            yield header
+    except CorruptBatchError:
+        return
+
+
+def converter(
+    topic: str,
+    key: Callable[[str, bytes | None], Any] | None,
+    value: Callable[[str, bytes | None], Any] | None,
+) -> Convert | None:
+    """Applies deserializers to a list of records; None if there is nothing to apply."""
+    if key is None and value is None:
+        return None
+    new_tuple = tuple.__new__
+
+    def convert(records: list[AnyRecord]) -> list[AnyRecord]:
+        return [
+            new_tuple(
+                type(record),
+                (
+                    record[0],
+                    record[1],
+                    record[2] if key is None else key(topic, record[2]),
+                    record[3] if value is None else value(topic, record[3]),
+                    record[4],
+                ),
+            )
+            for record in records
+        ]
+
+    return convert

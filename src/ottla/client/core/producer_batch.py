@@ -1,0 +1,229 @@
+"""Records on their way to one partition, and what became of them.
+
+A batch collects records, is encoded once, and settles all of them together. A receipt is the place of one record in a
+batch: it costs next to nothing, because everything it can tell is the batch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from ottla.base.types import TopicPartition
+from ottla.client.errors import ClientError
+from ottla.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
+from ottla.records.builder import RecordFields, build_batch
+from ottla.records.compression import Codec
+
+UNKNOWN_OFFSET = -1
+RECORD_OVERHEAD = 14
+"""Lengths, deltas and counts of a record of usual size, rounded up."""
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record was stored. The offset is -1 if nobody knows: with acks=0, and after a lost reply."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+DeliveryCallback = Callable[[RecordMetadata | None, ClientError | None], None]
+
+
+class Batch:
+    __slots__ = (
+        "_waiters",
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "callbacks",
+        "deadline_ms",
+        "done",
+        "error",
+        "log_append_time_ms",
+        "maybe_stored",
+        "opened_ms",
+        "order",
+        "parent",
+        "partition",
+        "parts",
+        "payload",
+        "producer_epoch",
+        "producer_id",
+        "records",
+        "refused",
+        "reserved",
+        "retry_at_ms",
+        "room",
+        "size",
+        "topic",
+    )
+
+    def __init__(self, topic: str, partition: int, order: tuple[int, ...], *, opened_ms: int, deadline_ms: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.order = order
+        """The place of the batch among those of its partition. Parts of a batch that was split share their start."""
+        self.records: list[RecordFields] = []
+        self.size = HEADER_SIZE
+        self.room = 0
+        """Up to which size records may be added without asking. 0 once the batch is closed."""
+        self.reserved = 0
+        self.opened_ms = opened_ms
+        self.deadline_ms = deadline_ms
+        self.payload: bytes | None = None
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.base_sequence = NO_SEQUENCE
+        self.attempts = 0
+        self.retry_at_ms = 0
+        self.maybe_stored = False
+        """Whether an attempt ended without a word on whether the records were stored."""
+        self.refused = False
+        """Whether the broker has said of the last attempt that its sequence is out of order."""
+        self.done = False
+        self.base_offset = UNKNOWN_OFFSET
+        self.log_append_time_ms = NO_TIMESTAMP
+        self.error: ClientError | None = None
+        self.callbacks: list[tuple[int, DeliveryCallback]] = []
+        self.parts: list[Batch] = []
+        self.parent: Batch | None = None
+        self._waiters: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.order} of {self.topic_partition}: {len(self.records)} records>"
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def is_numbered(self) -> bool:
+        return self.base_sequence != NO_SEQUENCE
+
+    # On the way out
+
+    def encode(self, codec: Codec, level: int | None, *, transactional: bool) -> bytes:
+        if self.payload is None:
+            self.payload = build_batch(
+                self.records,
+                codec=codec,
+                level=level,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.base_sequence,
+                transactional=transactional,
+            )
+        return self.payload
+
+    def number(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Gives the batch its place in the sequence of a producer; what was encoded before no longer holds."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.payload = None
+
+    # What became of it
+
+    def succeed(self, base_offset: int, log_append_time_ms: int = NO_TIMESTAMP) -> None:
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self._settle()
+
+    def fail(self, error: ClientError) -> None:
+        self.error = error
+        self._settle()
+
+    def _settle(self) -> None:
+        self.payload = None
+        self.done = True
+
+    def split_into(self, parts: Sequence[Batch]) -> None:
+        """The batch lives on in its parts and is done when they are."""
+        self.parts = list(parts)
+        self.payload = None
+        for part in parts:
+            part.parent = self
+
+    def settle_parents(self) -> Iterator[Batch]:
+        """The batches that are done now because this part of them is."""
+        parent = self.parent
+        while parent is not None and all(part.done for part in parent.parts):
+            parent.done = True
+            yield parent
+            parent = parent.parent
+
+    def part_of(self, index: int) -> tuple[Batch, int]:
+        """The batch that really carries record number `index`, and its number there."""
+        batch = self
+        while batch.parts:
+            for part in batch.parts:
+                if index < len(part.records) or part is batch.parts[-1]:
+                    batch = part
+                    break
+                index -= len(part.records)
+        return batch, index
+
+    def metadata(self, index: int) -> RecordMetadata:
+        batch, place = self.part_of(index)
+        offset = batch.base_offset + place if batch.base_offset != UNKNOWN_OFFSET else UNKNOWN_OFFSET
+        timestamp_ms = batch.log_append_time_ms if batch.log_append_time_ms != NO_TIMESTAMP else batch.records[place][3]
+        return RecordMetadata(self.topic, self.partition, offset, timestamp_ms)
+
+    def error_of(self, index: int) -> ClientError | None:
+        return self.part_of(index)[0].error
+
+    # Who waits for it. Completion may come from another thread: the order of the steps replaces a lock.
+
+    def add_waiter(self, waiter: Callable[[], None]) -> None:
+        """Calls `waiter` once the batch is done, which may be now. It may be called twice."""
+        self._waiters.append(waiter)
+        if self.done:
+            waiter()
+
+    def take_waiters(self) -> list[Callable[[], None]]:
+        waiters, self._waiters = self._waiters, []
+        return waiters
+
+    def outcomes(self) -> Iterator[tuple[DeliveryCallback, RecordMetadata | None, ClientError | None]]:
+        """What each callback is to be told."""
+        for index, callback in self.callbacks:
+            error = self.error_of(index)
+            yield callback, None if error is not None else self.metadata(index), error
+
+
+class Receipt:
+    """The promise of a record's `RecordMetadata`. How to wait for it is for the kinds of clients to say."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def done(self) -> bool:
+        return self._batch.done
+
+    def _outcome(self) -> RecordMetadata:
+        """To be asked once the batch is done."""
+        error = self._batch.error_of(self._index)
+        if error is not None:
+            raise copy_of(error)
+        return self._batch.metadata(self._index)
+
+    def __repr__(self) -> str:
+        state = (
+            "pending"
+            if not self.done()
+            else repr(self._batch.error_of(self._index) or self._batch.metadata(self._index))
+        )
+        return f"<{type(self).__name__} {self._batch.topic_partition}: {state}>"
+
+
+def copy_of(error: ClientError) -> ClientError:
+    """Every waiter gets an exception of its own: a shared one would collect all their tracebacks."""
+    copied = type(error)(error.message, code=error.code, fatal=error.fatal, requires_abort=error.requires_abort)
+    copied.__cause__ = error.__cause__
+    return copied

@@ -1,0 +1,158 @@
+"""From what a user hands to `send` to a record in a batch: interceptors, serializers, checks, and the partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from ottla.client.core.accumulator import Accumulator, headers_size
+from ottla.client.core.metadata import TopicMetadata
+from ottla.client.core.partitioners import Partitioner, key_partition
+from ottla.client.core.producer_batch import RECORD_OVERHEAD, Batch, RecordMetadata
+from ottla.client.core.producer_options import ProducerSettings
+from ottla.client.errors import ClientError, RecordTooLargeError, SerializationError
+from ottla.records.batch import HEADER_SIZE
+from ottla.records.builder import RecordFields
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+GivenHeaders: TypeAlias = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+
+
+class ProducerRecord(NamedTuple):
+    """A record as it was handed to `send`, before it is turned into bytes."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    headers: GivenHeaders = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class ProducerInterceptor(Protocol):
+    """Sees every record before it is serialized, and every outcome. Both are called in the order of interceptors."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord: ...
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: ClientError | None) -> None: ...
+
+
+class TopicSerializer(Protocol):
+    def serialize(self, topic: str, value: Any) -> bytes | None: ...
+
+
+Serializer: TypeAlias = TopicSerializer | Callable[[Any], bytes | None]
+"""Turns a key or value into bytes: a function of the object, or an object that also wants to know the topic."""
+
+
+class PreparedRecord(NamedTuple):
+    topic: str
+    partition: int | None
+    fields: RecordFields
+    size: int
+
+
+class RecordIntake:
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        accumulator: Accumulator,
+        *,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+    ) -> None:
+        self.interceptors = tuple(interceptors)
+        self._settings = settings
+        self._accumulator = accumulator
+        self._serialize_key = _with_topic(key_serializer)
+        self._serialize_value = _with_topic(value_serializer)
+        self._partitioner = partitioner
+        self._largest = min(settings.max_request_size, settings.buffer_memory)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether bytes without a key go to the topic's sticky batch, with nothing else to do."""
+        return not (self.interceptors or self._serialize_value or self._serialize_key or self._partitioner)
+
+    def prepare(self, record: ProducerRecord, wall_ms: int) -> PreparedRecord:
+        """The record as bytes; SerializationError or RecordTooLargeError if it cannot be sent."""
+        for interceptor in self.interceptors:
+            record = interceptor.on_send(record)
+        topic = record.topic
+        if topic.__class__ is not str or not topic:
+            raise SerializationError(f"the topic must be a name, but was {topic!r}")
+        key = _to_bytes(topic, "key", record.key, self._serialize_key)
+        value = _to_bytes(topic, "value", record.value, self._serialize_value)
+        headers = _checked_headers(topic, record.headers) if record.headers else ()
+        timestamp_ms = wall_ms if record.timestamp_ms is None else record.timestamp_ms
+        if timestamp_ms.__class__ is not int or timestamp_ms < 0:
+            raise SerializationError(f"{topic}: the timestamp must be milliseconds, but was {timestamp_ms!r}")
+        size = RECORD_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
+        if headers:
+            size += headers_size(headers)
+        if size + HEADER_SIZE > self._largest:
+            name = "max.request.size" if self._largest == self._settings.max_request_size else "buffer.memory"
+            raise RecordTooLargeError(
+                f"{topic}: a record of {size} bytes is larger than {name} ({self._largest}) allows"
+            )
+        return PreparedRecord(topic, record.partition, (key, value, headers, timestamp_ms), size)
+
+    def append(self, record: PreparedRecord, metadata: TopicMetadata, now_ms: int) -> Batch | None:
+        """The batch that took the record as its last one; None if there is no memory."""
+        topic, partition, fields, size = record
+        count = metadata.partition_count
+        if partition is None:
+            key = fields[0]
+            if self._partitioner is not None:
+                partition = self._partitioner(topic, key, fields[1], count, metadata.available)
+            elif key is not None and not self._settings.ignore_keys:
+                partition = key_partition(key, count)
+            else:
+                return self._accumulator.append_sticky(topic, metadata.available, count, fields, size, now_ms)
+        if partition not in metadata.partitions:
+            raise ClientError(f"topic {topic} has the partitions 0 to {count - 1}, and no partition {partition}")
+        return self._accumulator.append(topic, partition, fields, size, now_ms)
+
+
+def _with_topic(serializer: Serializer | None) -> Callable[[str, Any], bytes | None] | None:
+    if serializer is None:
+        return None
+    method = getattr(serializer, "serialize", None)
+    if method is not None:
+        found: Callable[[str, Any], bytes | None] = method
+        return found
+    if not callable(serializer):
+        raise TypeError(f"a serializer must be callable or have a method serialize, but was {serializer!r}")
+    function = serializer
+    return lambda _, value: function(value)
+
+
+def _to_bytes(topic: str, field: str, value: Any, serialize: Callable[[str, Any], bytes | None] | None) -> bytes | None:
+    if serialize is not None:
+        try:
+            value = serialize(topic, value)
+        except ClientError:
+            raise
+        except Exception as e:
+            # The serializer is the user's: whatever it raises means that this record cannot be sent.
+            raise SerializationError(f"{topic}: the {field} could not be serialized: {e}") from e
+    if value is None or value.__class__ is bytes:
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise SerializationError(
+        f"{topic}: the {field} must be bytes or None, but was {type(value).__name__}; "
+        f"give the producer a {field}_serializer"
+    )
+
+
+def _checked_headers(topic: str, given: GivenHeaders) -> Headers:
+    headers: list[Any] = list(given.items() if isinstance(given, Mapping) else given)
+    for header in headers:
+        match header:
+            case (str(), bytes() | None):
+                continue
+        raise SerializationError(f"{topic}: a header must be a name and bytes or None, but was {header!r}")
+    return headers

@@ -1,0 +1,82 @@
+"""What a consumer is to read: topics or a pattern, whose partitions a group shares out, or partitions named by hand.
+
+Owns the choice and nothing of the partitions themselves: positions are the cursors' business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+from ottla.base.types import TopicPartition
+from ottla.client.core.consumer_errors import SubscriptionStateError
+
+
+class Subscription:
+    """The three ways of choosing exclude each other until `unsubscribe`."""
+
+    def __init__(self) -> None:
+        self._topics: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self._matched: frozenset[str] = frozenset()
+        self._is_manual = False
+
+    @property
+    def is_manual(self) -> bool:
+        return self._is_manual
+
+    @property
+    def uses_group(self) -> bool:
+        return bool(self._topics) or self._pattern is not None
+
+    @property
+    def pattern(self) -> re.Pattern[str] | None:
+        return self._pattern
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics subscribed to; of a pattern, those that matched when last looked."""
+        return self._matched if self._pattern is not None else self._topics
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        if isinstance(topics, str):
+            raise SubscriptionStateError(f"subscribe() takes a list of topics, or a compiled pattern: [{topics!r}]?")
+        names = frozenset(topics)
+        if "" in names:
+            raise SubscriptionStateError("the name of a topic must not be empty")
+        self._refuse_mixing("topics", self._pattern is not None or self._is_manual)
+        self._topics = names
+
+    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+        self._refuse_mixing("a pattern", bool(self._topics) or self._is_manual)
+        if self._pattern != pattern:
+            self._pattern = pattern
+            self._matched = frozenset()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        self._refuse_mixing("partitions of its own", self.uses_group)
+        self._is_manual = bool(list(partitions))
+
+    def unsubscribe(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
+    def match(self, existing: Iterable[tuple[str, bool]], *, exclude_internal: bool) -> bool:
+        """Takes the topics there are (name, is internal); True if the pattern now matches other ones than before."""
+        if self._pattern is None:
+            return False
+        found = frozenset(
+            name
+            for name, is_internal in existing
+            if not (exclude_internal and is_internal) and self._pattern.search(name)
+        )
+        changed = found != self._matched
+        self._matched = found
+        return changed
+
+    def wants(self, topic: str) -> bool:
+        return topic in self.topics
+
+    def _refuse_mixing(self, wanted: str, is_mixed: bool) -> None:
+        if is_mixed:
+            now = "partitions" if self._is_manual else "a pattern" if self._pattern is not None else "topics"
+            raise SubscriptionStateError(f"this consumer reads {now}; call unsubscribe() before it is given {wanted}")

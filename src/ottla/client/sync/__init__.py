@@ -1,0 +1,7 @@
+"""The client library for threads: the same calls as `ottla.client.aio`, with an event loop in a thread behind them."""
+
+from __future__ import annotations
+
+from ottla.client.sync.producer import Producer, SendFuture
+
+__all__ = ["Producer", "SendFuture"]

@@ -1,0 +1,258 @@
+"""The producer for threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from ottla.client.aio.producer import buffer_exhausted, closed_error
+from ottla.client.aio.producer_engine import ProducerEngine
+from ottla.client.core.metadata import TopicMetadata
+from ottla.client.core.partitioners import Partitioner
+from ottla.client.core.producer_batch import (
+    RECORD_OVERHEAD,
+    Batch,
+    DeliveryCallback,
+    Receipt,
+    RecordMetadata,
+    copy_of,
+)
+from ottla.client.core.producer_options import ProducerSettings
+from ottla.client.core.record_intake import (
+    GivenHeaders,
+    PreparedRecord,
+    ProducerInterceptor,
+    ProducerRecord,
+    RecordIntake,
+    Serializer,
+)
+from ottla.client.core.settings import merge_settings
+from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, ForkedError
+from ottla.client.sync.loop_thread import LoopThread
+
+_time = time.time
+
+
+class SendFuture(Receipt):
+    """What `send` gives: `result()` waits for the record's `RecordMetadata`, or raises why it was not stored."""
+
+    __slots__ = ()
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Waits up to `timeout` seconds; TimeoutError says nothing about the record, which is still on its way."""
+        self._wait(timeout)
+        return self._outcome()
+
+    def exception(self, timeout: float | None = None) -> ClientError | None:
+        self._wait(timeout)
+        error = self._batch.error_of(self._index)
+        return None if error is None else copy_of(error)
+
+    def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
+        """Calls back once: in the producer's thread when the record is settled, or at once if it is."""
+        called = threading.Lock()
+
+        def call_once() -> None:
+            if called.acquire(blocking=False):
+                callback(self)
+
+        self._batch.add_waiter(call_once)
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self._batch.done:
+            settled = threading.Event()
+            self._batch.add_waiter(settled.set)
+            if not settled.wait(timeout):
+                raise TimeoutError(f"the record was not acknowledged within {timeout} s")
+
+
+class Producer:
+    """Sends records to topics; any thread may use it. Use it with `with`, or call `close`.
+
+    Settings have Kafka's names, in a mapping, or as keywords in snake_case:
+    `Producer({"bootstrap.servers": "localhost:9092"})` or `Producer(bootstrap_servers="localhost:9092")`.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        **settings: object,
+    ) -> None:
+        self._settings = ProducerSettings.parse(merge_settings(config, settings))
+        self._lock = threading.Lock()
+        self._memory = threading.Condition(self._lock)
+        self._unusable: ClientError | None = None
+        self._thread = LoopThread("ottla-producer", self._forked)
+        try:
+            self._engine = self._thread.call(self._start_engine())
+        except BaseException:
+            self._thread.stop()
+            raise
+        self._intake = RecordIntake(
+            self._settings,
+            self._engine.accumulator,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=partitioner,
+            interceptors=interceptors,
+        )
+        self._accumulator = self._engine.accumulator
+        self._open: dict[str, Batch] = self._accumulator.sticky if self._intake.is_plain else {}
+
+    async def _start_engine(self) -> ProducerEngine:
+        engine = ProducerEngine(self._settings, lock=self._lock, on_memory=self._memory.notify_all)
+        try:
+            await engine.start()
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Sending
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: GivenHeaders = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> SendFuture:
+        """Adds a record to a batch and returns at once, unless the buffer is full or the topic is not known yet.
+
+        `on_delivery(metadata, error)` is called in the producer's thread once the record's fate is known.
+        """
+        # Plain bytes without a key, for a batch that is open: nearly every record there is, so nothing is called here
+        # that can be avoided. A producer that cannot be used any more has no open batches.
+        if (
+            value.__class__ is bytes
+            and key is None
+            and partition is None
+            and on_delivery is None
+            and timestamp_ms is None
+            and not headers
+        ):
+            with self._lock:
+                batch = self._open.get(topic)
+                if batch is not None:
+                    size = batch.size + len(value) + RECORD_OVERHEAD
+                    if size <= batch.room:
+                        batch.size = size
+                        records = batch.records
+                        future = SendFuture(batch, len(records))
+                        records.append((None, value, (), int(_time() * 1000)))
+                        return future
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        return self._send_slowly(record, on_delivery)
+
+    def _send_slowly(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> SendFuture:
+        self._check_usable()
+        intake = self._intake
+        prepared = intake.prepare(record, int(_time() * 1000))
+        now_ms = self._engine.clock.monotonic_ms()
+        deadline_ms = now_ms + self._settings.max_block_ms
+        with self._lock:
+            metadata = self._engine.metadata.use(prepared.topic, now_ms)
+        if metadata is None:
+            metadata = self._wait_for_topic(prepared.topic)
+        with self._lock:
+            self._check_usable()
+            batch = intake.append(prepared, metadata, now_ms)
+            if batch is None:
+                batch = self._wait_for_memory(prepared, metadata, deadline_ms)
+            index = len(batch.records) - 1
+            if on_delivery is not None:
+                batch.callbacks.append((index, on_delivery))
+            for interceptor in intake.interceptors:
+                batch.callbacks.append((index, interceptor.on_acknowledgement))
+        if not index:
+            self._wake()
+        return SendFuture(batch, index)
+
+    def _wait_for_topic(self, topic: str) -> TopicMetadata:
+        if self._thread.is_current:
+            raise BufferExhaustedError(
+                f"topic {topic} is not known yet, and a delivery callback cannot wait until it is"
+            )
+        return self._thread.call(self._engine.topic(topic, self._settings.max_block_ms))
+
+    def _wait_for_memory(self, record: PreparedRecord, metadata: TopicMetadata, deadline_ms: int) -> Batch:
+        """With the lock held, which is given up while waiting."""
+        if self._thread.is_current:
+            raise BufferExhaustedError("the buffer is full, and a delivery callback cannot wait until it is not")
+        self._accumulator.waiting += 1
+        try:
+            while True:
+                self._wake()
+                left_ms = deadline_ms - self._engine.clock.monotonic_ms()
+                if not self._memory.wait(max(0, left_ms) / 1000):
+                    raise buffer_exhausted(self._settings)
+                self._check_usable()
+                batch = self._intake.append(record, metadata, self._engine.clock.monotonic_ms())
+                if batch is not None:
+                    return batch
+        finally:
+            self._accumulator.waiting -= 1
+
+    def _wake(self) -> None:
+        self._thread.loop.call_soon_threadsafe(self._engine.wake)
+
+    def _check_usable(self) -> None:
+        error = self._unusable or self._engine.sender.fatal_error
+        if error is not None:
+            raise copy_of(error)
+
+    # Everything else
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Returns when every record sent before is stored or has failed; TimeoutError after `timeout` seconds."""
+        self._check_usable()
+        self._thread.call(self._engine.flush(), timeout)
+
+    def partitions_for(self, topic: str) -> list[int]:
+        self._check_usable()
+        return list(self._thread.call(self._engine.topic(topic, self._settings.max_block_ms)).partitions)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Sends what is left, for up to `timeout` seconds, and ends. Records still unsent then fail."""
+        with self._lock:
+            if self._unusable is not None:
+                return
+            self._unusable = ClientClosedError("the producer is closed")
+            self._accumulator.close_open()
+            self._memory.notify_all()
+        try:
+            self._thread.call(self._engine.flush(), timeout)
+        except TimeoutError:
+            pass  # what is left fails below, and whoever holds a future of it is told
+        finally:
+            self._thread.call(self._end())
+            self._thread.stop()
+
+    async def _end(self) -> None:
+        with self._lock:
+            left = self._engine.sender.fail_all(closed_error())
+        self._engine.finish(left)
+        self._engine.close()
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()
+        self._open = {}
+        self._unusable = ForkedError(
+            "this producer belongs to the parent process; create a new one after fork, in the child"
+        )
