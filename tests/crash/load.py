@@ -22,7 +22,7 @@ from tests.raw_client import ConnectionClosedError, RawClient
 
 _SIZES = (0, 10, 100, 100, 300, 1000, 4000)
 _LARGE = 15_000
-_PAUSE_S = 0.005
+_PAUSE_S = 0.01
 _FLUSH_TIMEOUT_S = 60
 
 
