@@ -1,0 +1,153 @@
+"""Arrow columns into record batches, byte for byte what `builder` writes for the same rows.
+
+All rows are encoded in one go and then cut into batches: a row only has to know which batch it will be in, because its
+offset and timestamp count from the first row of that one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.base.errors import ErrorCode, InvalidRecordError
+from ottla.records.batch import (
+    HEADER_SIZE,
+    MAGIC_V2,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    increment_sequence,
+    pack_batch,
+)
+from ottla.records.columns_input import NO_HEADERS, RecordColumns
+from ottla.records.columns_varint import Int64s, VarintColumn, join_varints
+from ottla.records.compression import Codec, compress
+from ottla.records.varint import encode_varint
+
+DEFAULT_MAX_BATCH_SIZE: Final = 1_000_000
+"""What a broker accepts unless it is told otherwise is a little more."""
+
+_MAX_ENCODED_AT_ONCE: Final = 1 << 30
+# Attributes, offset delta, and the lengths of the record, its key and its value, each as long as it can be.
+_MAX_OVERHEAD: Final = 1 + 5 + 5 + 5 + 5
+_NOTHING: Final = pa.scalar(b"", pa.binary())
+
+
+class EncodedBatch(NamedTuple):
+    data: bytes
+    first_row: int
+    record_count: int
+
+
+def encode_columns(
+    table: Any,
+    *,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    max_batch_size: int = DEFAULT_MAX_BATCH_SIZE,
+    default_timestamp_ms: int = NO_TIMESTAMP,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+) -> list[EncodedBatch]:
+    """The rows of a pyarrow Table or RecordBatch as batches of one partition, in the order of the rows.
+
+    Columns are `value` and, if there, `key`, `timestamp` and `headers`. No batch is larger than `max_batch_size` before
+    compression, except one of a single row, which the broker judges. The sequences of the batches follow each other.
+    """
+    columns = RecordColumns.of(table, default_timestamp_ms)
+    attributes = codec | (TRANSACTIONAL_BIT if transactional else 0)
+    batches: list[EncodedBatch] = []
+    for firsts, last in _groups(columns, max_batch_size):
+        payload, bounds = _encode_rows(columns, firsts, last)
+        base_timestamps = columns.timestamps[firsts].tolist()
+        max_timestamps = np.maximum.reduceat(columns.timestamps[:last], firsts).tolist()
+        edges = [*firsts.tolist(), last]
+        for index, first in enumerate(edges[:-1]):
+            count = edges[index + 1] - first
+            sequence = base_sequence if base_sequence == NO_SEQUENCE else increment_sequence(base_sequence, first)
+            header = BatchHeader(
+                0,
+                0,
+                NO_PARTITION_LEADER_EPOCH,
+                MAGIC_V2,
+                0,
+                attributes,
+                count - 1,
+                base_timestamps[index],
+                max_timestamps[index],
+                producer_id,
+                producer_epoch,
+                sequence,
+                count,
+            )
+            records = payload[bounds[index] : bounds[index + 1]]
+            data = pack_batch(header, compress(codec, records, level) if codec else records)
+            batches.append(EncodedBatch(data, first, count))
+    return batches
+
+
+def _groups(columns: RecordColumns, max_batch_size: int) -> list[tuple[Int64s, int]]:
+    """Which rows begin a batch, in groups that are encoded at once, each with the row after its last.
+
+    Sizes are bounds from above: how much room an offset or a timestamp takes is known only once the batches are.
+    """
+    count = len(columns)
+    span_ms = int(columns.timestamps.max() - columns.timestamps.min()) if count else 0
+    bounds = np.cumsum(columns.payload_sizes + (_MAX_OVERHEAD + len(encode_varint(span_ms))))
+    room = max_batch_size - HEADER_SIZE
+    groups: list[tuple[Int64s, int]] = []
+    firsts: list[int] = []
+    first = group_start = taken = 0
+    while first < count:
+        if taken - group_start > _MAX_ENCODED_AT_ONCE:
+            groups.append((np.array(firsts, np.int64), first))
+            firsts, group_start = [], taken
+        firsts.append(first)
+        first = max(first + 1, int(np.searchsorted(bounds, taken + room, side="right")))
+        taken = int(bounds[first - 1])
+    if firsts:
+        groups.append((np.array(firsts, np.int64), count))
+    return groups
+
+
+def _encode_rows(columns: RecordColumns, firsts: Int64s, last: int) -> tuple[memoryview, list[int]]:
+    """The records of the batches that begin at `firsts` up to the row `last`, and where in them each batch begins."""
+    start = int(firsts[0])
+    part = columns.slice(start, last)
+    rows = last - start
+    counts = np.diff(np.append(firsts, last))
+    first_of_row = np.repeat(firsts - start, counts)
+    offset_deltas = VarintColumn(np.arange(rows, dtype=np.int64) - first_of_row)
+    timestamp_deltas = VarintColumn(part.timestamps - part.timestamps[first_of_row])
+    key_lengths = VarintColumn(part.key_lengths)
+    value_lengths = VarintColumn(part.value_lengths)
+    body_sizes = part.payload_sizes + (
+        1 + timestamp_deltas.sizes + offset_deltas.sizes + key_lengths.sizes + value_lengths.sizes
+    )
+    head: list[VarintColumn | int] = [VarintColumn(body_sizes), 0, timestamp_deltas, offset_deltas, key_lengths]
+    if part.keys is None:
+        pieces = [join_varints([*head, value_lengths])]
+    else:
+        pieces = [join_varints(head), part.keys, join_varints([value_lengths])]
+    if part.values is not None:
+        pieces.append(part.values)
+    pieces.append(NO_HEADERS if part.headers is None else part.headers)
+    try:
+        joined = pc.binary_join_element_wise(*pieces, _NOTHING)
+    except pa.ArrowInvalid as e:
+        raise InvalidRecordError(
+            f"a record between the rows {start} and {last} is too large to be encoded", code=ErrorCode.MESSAGE_TOO_LARGE
+        ) from e
+    _, offsets_buffer, data = joined.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[joined.offset : joined.offset + rows + 1]
+    bounds = [*offsets[firsts - start].tolist(), int(offsets[rows])]
+    return memoryview(data), bounds
