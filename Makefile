@@ -14,10 +14,10 @@ PYTHON ?= $(shell for candidate in python3.14 python3.13 python3.12 python3.11 p
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run check test lint format docs crash bench clean tools
+.PHONY: help setup run check test lint format docs crash crash-transactions bench clean tools
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make the virtual environment and install Ottla in it, for development
 
@@ -55,6 +55,9 @@ docs: $(STAMP) ## Write docs/configuration.md anew
 
 crash: $(STAMP) ## Kill a broker under load (KILLS=100) at seeded moments (SEED=…) and check all it leaves behind
 	$(BIN)/python -u -m tests.crash.kill_run --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+crash-transactions: $(STAMP) ## Kill brokers and clients (KILLS=100, SEED=…) in the middle of transactions: all or nothing, exactly once
+	$(BIN)/python -u -m tests.crash.transaction_run --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP) ## Measure against limits and peers (BENCH=--quick for a short run)
 	$(BIN)/python -m bench $(BENCH)
