@@ -28,6 +28,8 @@ from ottla.records.scan import MAX_UNCOMPRESSED, MIN_RECORD_SIZE, raise_cut_shor
 MAX_DECODED: Final = 1 << 30
 """Decoding stops before the batch that would take it beyond this: Arrow counts the bytes of a column in 31 bits."""
 
+_MAX_INT64: Final = (1 << 63) - 1
+
 
 class DecodedColumns(NamedTuple):
     records: Any
@@ -233,6 +235,8 @@ def _check_offsets(deltas: Int64s, headers: list[BatchHeader], counts: Int64s) -
     steps[firsts] = deltas[firsts] + 1
     if int(steps.min()) < 1:
         raise CorruptBatchError("the offset deltas of a batch do not rise from record to record")
+    if any(header.last_offset > _MAX_INT64 for header in headers):
+        raise CorruptBatchError("a batch has offsets beyond 64 bits")
     if (deltas[lasts] > np.array([header.last_offset_delta for header in headers], np.int64)).any():
         raise CorruptBatchError("a record has an offset beyond the last one of its batch")
 

@@ -186,6 +186,11 @@ class TestDecode:
         with pytest.raises(CorruptBatchError, match="64 bits"):
             decode_columns(batch)
 
+    def test_offsets_beyond_64_bits(self) -> None:
+        batch = build_batch([(None, b"v", [], 0)] * 2, base_offset=2**63 - 1)
+        with pytest.raises(CorruptBatchError, match="64 bits"):
+            decode_columns(batch)
+
     def test_a_bomb(self) -> None:
         batch = build_batch([(None, bytes(1_000_000), [], 0)], codec=Codec.ZSTD)
         with pytest.raises(CorruptBatchError, match="larger"):
