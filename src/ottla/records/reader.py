@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from ottla.base.errors import CorruptBatchError, ErrorCode, InvalidRecordError
 from ottla.base.types import ReadBuffer
@@ -26,6 +26,7 @@ from ottla.records.scan import (
 from ottla.records.varint import read_unsigned, read_varint
 
 Header: TypeAlias = tuple[str, bytes | None]
+R = TypeVar("R", bound=tuple[Any, ...])
 
 _TIMESTAMP_OF: Final = itemgetter(1)
 _new_tuple = tuple.__new__
@@ -47,9 +48,16 @@ def read_records(
     """Every record of the batch, control records too."""
     if header is None:
         header = read_header(batch)
+    return read_records_as(Record, batch, header, max_uncompressed=max_uncompressed)
+
+
+def read_records_as(
+    record_type: type[R], batch: ReadBuffer, header: BatchHeader, *, max_uncompressed: int = MAX_UNCOMPRESSED
+) -> list[R]:
+    """The same as another kind of tuple with the fields of `Record`, made without a second pass over the records."""
     payload = read_payload(batch, header, max_uncompressed=max_uncompressed)
     try:
-        records = _decode_records(payload, header)
+        records = _decode_records(payload, header, record_type)
     except IndexError:
         raise_cut_short()
     if header.timestamp_type is TimestampType.CREATE_TIME:
@@ -57,7 +65,7 @@ def read_records(
     return records
 
 
-def _decode_records(buf: bytes, header: BatchHeader) -> list[Record]:
+def _decode_records(buf: bytes, header: BatchHeader, record_type: type[R]) -> list[R]:
     """The loop behind `read_records`. Varints of one and two bytes are read in line: they are nearly all there are."""
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
@@ -65,10 +73,9 @@ def _decode_records(buf: bytes, header: BatchHeader) -> list[Record]:
     has_create_time = not header.attributes & LOG_APPEND_TIME_BIT
     key: bytes | None
     value: bytes | None
-    records: list[Record] = []
+    records: list[R] = []
     append = records.append
     new_tuple = _new_tuple
-    record_type = Record
     last_delta = -1
     pos = 0
     for _ in range(header.record_count):

@@ -1,8 +1,7 @@
-"""The cursor of each partition a consumer reads: how far the application has come, how far fetching has, what stands
-in the way.
+"""The cursor of each partition a consumer reads: how far the application and fetching have come, what is in the way.
 
-A cursor has two offsets. `position` is the application's: the next record it gets, and what is committed. `fetch_offset`
-runs ahead of it by what has been fetched and not yet been asked for. Nothing here sends a request.
+A cursor has two offsets. `position` is the application's: the next record it gets, and what is committed; while
+`fetch_offset` runs ahead of it by what has been fetched and not yet been asked for. Nothing here sends a request.
 """
 
 from __future__ import annotations

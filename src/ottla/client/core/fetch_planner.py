@@ -6,7 +6,7 @@ waiting, and all partitions together no more bytes than one answer may have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.base.errors import ERRORS, ErrorCode
@@ -16,7 +16,7 @@ from ottla.client.core.consumer_options import ConsumerSettings, Isolation
 from ottla.client.core.consumer_record import AnyRecord
 from ottla.client.core.cursors import Cursor, Cursors, Stage
 from ottla.client.core.fetch_session import FetchSession, Wanted
-from ottla.client.core.fetched_data import FetchedData, whole_batches
+from ottla.client.core.fetched_data import Convert, FetchedData, last_whole_batch
 from ottla.client.core.metadata import NO_LEADER, MetadataCache
 from ottla.client.errors import client_error
 from ottla.wire.apis.fetch import FetchablePartitionResponse, FetchRequest, FetchResponse
@@ -178,9 +178,7 @@ class FetchPlanner:
 
     def _take_records(self, cursor: Cursor, asked_offset: int, answer: FetchablePartitionResponse) -> None:
         assert answer.records is not None
-        last = None
-        for last in whole_batches(answer.records):
-            pass
+        last = last_whole_batch(answer.records)
         aborted = None
         if self._settings.isolation is Isolation.READ_COMMITTED:
             aborted = [(entry.producer_id, entry.first_offset) for entry in answer.aborted_transactions or ()]
@@ -334,6 +332,3 @@ class FetchPlanner:
             epoch, leader_epoch = cursor.position_epoch, cursor.leader_epoch
             cursor.seek(cursor.position, epoch if epoch >= 0 else None)
             cursor.leader_epoch = leader_epoch
-
-
-Convert = Callable[[list[AnyRecord]], list[AnyRecord]]

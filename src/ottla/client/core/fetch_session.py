@@ -1,4 +1,4 @@
-"""The reader's end of a fetch session (KIP-227): the broker remembers what is fetched, so a request names only changes."""
+"""The reader's end of a fetch session (KIP-227): the broker remembers what is fetched, and a request names changes."""
 
 from __future__ import annotations
 

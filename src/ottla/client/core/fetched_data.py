@@ -6,7 +6,7 @@ records of aborted transactions. A damaged batch is an error that names it, each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ottla.base.errors import CorruptBatchError
@@ -74,7 +74,7 @@ class FetchedData:
 
     @property
     def next_offset(self) -> int:
-        """Where to go on after what `batches` has given so far, hidden records included."""
+        """Where to go on after what has been given so far, hidden records included."""
         return self._position
 
     def next_batch(self) -> tuple[BatchHeader, list[AnyRecord]] | None:
@@ -134,13 +134,16 @@ class FetchedData:
             self._aborted_producers.discard(header.producer_id)
 
 
-def whole_batches(records: ReadBuffer) -> Iterator[BatchHeader]:
-    """The headers of the batches that are there in full, up to the first that makes no sense."""
+def last_whole_batch(records: ReadBuffer) -> BatchHeader | None:
+    """The last batch that is there in full, before the first that makes no sense."""
+    last = None
     try:
         for _, header in iter_headers(records):
-            yield header
+            last = header
     except CorruptBatchError:
-        return
+        # Reading the batch will say so, once everything before it has been read.
+        return last
+    return last
 
 
 def converter(
