@@ -126,7 +126,7 @@ class Producer:
         batch = intake.append(prepared, metadata, now_ms)
         if batch is None:
             batch = await self._wait_for_memory(prepared, metadata, deadline_ms)
-        index = len(batch.records) - 1
+        index = batch.record_count - 1
         if not index:
             engine.wake()
         if on_delivery is not None:

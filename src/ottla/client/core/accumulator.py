@@ -88,8 +88,7 @@ class Accumulator:
             batch = self._open(queue, size, now_ms)
             if batch is None:
                 return None
-        batch.size += size
-        batch.records.append(record)
+        batch.add(record, size)
         return batch
 
     def append_sticky(
@@ -98,8 +97,7 @@ class Accumulator:
         """The same for a record that may go to any partition."""
         batch = self.sticky.get(topic)
         if batch is not None and self._has_room(batch, size):
-            batch.size += size
-            batch.records.append(record)
+            batch.add(record, size)
             return batch
         choice = self._choices.get(topic)
         if choice is None:
@@ -160,9 +158,10 @@ class Accumulator:
 
     def split(self, batch: Batch) -> list[Batch]:
         """Two batches in the place of one that is too large, with the same records and sequence numbers."""
-        middle = len(batch.records) // 2
+        records = batch.records()
+        middle = len(records) // 2
         parts = []
-        for number, start, records in ((0, 0, batch.records[:middle]), (1, middle, batch.records[middle:])):
+        for number, start, share in ((0, 0, records[:middle]), (1, middle, records[middle:])):
             part = Batch(
                 batch.topic,
                 batch.partition,
@@ -170,8 +169,8 @@ class Accumulator:
                 opened_ms=batch.opened_ms,
                 deadline_ms=batch.deadline_ms,
             )
-            part.records = records
-            part.size = HEADER_SIZE + sum(map(record_size, records))
+            part.rows = share
+            part.size = HEADER_SIZE + sum(map(record_size, share))
             if batch.is_numbered:
                 part.number(batch.producer_id, batch.producer_epoch, increment_sequence(batch.base_sequence, start))
             parts.append(part)

@@ -181,7 +181,7 @@ class BatchSender:
 
     def _number(self, queue: PartitionQueue, batch: Batch) -> None:
         batch.number(queue.producer_id, queue.producer_epoch, queue.next_sequence)
-        queue.next_sequence = increment_sequence(queue.next_sequence, len(batch.records))
+        queue.next_sequence = increment_sequence(queue.next_sequence, batch.record_count)
 
     def _restart_sequence(self, queue: PartitionQueue) -> None:
         queue.producer_id = self.producer_id
@@ -269,7 +269,7 @@ class BatchSender:
             if result.leader is None or not self._metadata.learn_leader(topic, partition, result.leader, endpoints):
                 self._metadata.request_update()
         batch.maybe_stored |= code in _FATE_UNKNOWN
-        if code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1:
+        if code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
             for part in self._accumulator.split(batch):
                 queue.put_back(part)
         elif code in _OUT_OF_ORDER and self._settings.idempotent and self._settings.transactional_id is None:

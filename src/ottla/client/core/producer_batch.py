@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.base.types import TopicPartition
+from ottla.client.core.plain_records import Mark, build_values_batch, can_encode
 from ottla.client.errors import ClientError
 from ottla.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from ottla.records.builder import RecordFields, build_batch
@@ -43,6 +44,7 @@ class Batch:
         "done",
         "error",
         "log_append_time_ms",
+        "marks",
         "maybe_stored",
         "opened_ms",
         "order",
@@ -52,13 +54,15 @@ class Batch:
         "payload",
         "producer_epoch",
         "producer_id",
-        "records",
         "refused",
         "reserved",
         "retry_at_ms",
         "room",
+        "rows",
         "size",
+        "stamped_until_s",
         "topic",
+        "values",
     )
 
     def __init__(self, topic: str, partition: int, order: tuple[int, ...], *, opened_ms: int, deadline_ms: int) -> None:
@@ -66,7 +70,13 @@ class Batch:
         self.partition = partition
         self.order = order
         """The place of the batch among those of its partition. Parts of a batch that was split share their start."""
-        self.records: list[RecordFields] = []
+        self.values: list[bytes] = []
+        """The records, as long as they are only values; `marks` say when they were made."""
+        self.marks: list[Mark] = []
+        self.stamped_until_s = 0.0
+        """Until when the last mark holds for values that are added. 0 once there are other records than values."""
+        self.rows: list[RecordFields] | None = None
+        """The records, once one of them was more than a value."""
         self.size = HEADER_SIZE
         self.room = 0
         """Up to which size records may be added without asking. 0 once the batch is closed."""
@@ -93,7 +103,7 @@ class Batch:
         self._waiters: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
-        return f"<Batch {self.order} of {self.topic_partition}: {len(self.records)} records>"
+        return f"<Batch {self.order} of {self.topic_partition}: {self.record_count} records>"
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -103,12 +113,68 @@ class Batch:
     def is_numbered(self) -> bool:
         return self.base_sequence != NO_SEQUENCE
 
+    # The records
+
+    @property
+    def record_count(self) -> int:
+        return len(self.values) if self.rows is None else len(self.rows)
+
+    def add(self, record: RecordFields, size: int) -> int:
+        """Adds a record, for which there is room; returns its index."""
+        self.size += size
+        key, value, headers, timestamp_ms = record
+        rows = self.rows
+        if rows is None:
+            if key is None and value is not None and not headers:
+                index = len(self.values)
+                if not self.marks or self.marks[-1][1] != timestamp_ms:
+                    self.marks.append((index, timestamp_ms))
+                self.stamped_until_s = (timestamp_ms + 1) / 1000
+                self.values.append(value)
+                return index
+            rows = self.rows = self.records()
+            self.stamped_until_s = 0.0
+            self.values, self.marks = [], []
+        rows.append(record)
+        return len(rows) - 1
+
+    def records(self) -> list[RecordFields]:
+        """All records in full."""
+        if self.rows is not None:
+            return self.rows
+        bounds = [*self.marks[1:], (len(self.values), 0)]
+        return (
+            [
+                (None, value, (), timestamp_ms)
+                for (start, timestamp_ms), (end, _) in zip(self.marks, bounds, strict=True)
+                for value in self.values[start:end]
+            ]
+            if self.marks
+            else []
+        )
+
+    def timestamp_of(self, index: int) -> int:
+        if self.rows is not None:
+            return self.rows[index][3]
+        return next(timestamp_ms for start, timestamp_ms in reversed(self.marks) if start <= index)
+
     # On the way out
 
     def encode(self, codec: Codec, level: int | None, *, transactional: bool) -> bytes:
-        if self.payload is None:
+        if self.payload is None and self.rows is None and can_encode(self.values):
+            self.payload = build_values_batch(
+                self.values,
+                self.marks,
+                codec=codec,
+                level=level,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.base_sequence,
+                transactional=transactional,
+            )
+        elif self.payload is None:
             self.payload = build_batch(
-                self.records,
+                self.records(),
                 codec=codec,
                 level=level,
                 producer_id=self.producer_id,
@@ -160,16 +226,18 @@ class Batch:
         batch = self
         while batch.parts:
             for part in batch.parts:
-                if index < len(part.records) or part is batch.parts[-1]:
+                if index < part.record_count or part is batch.parts[-1]:
                     batch = part
                     break
-                index -= len(part.records)
+                index -= part.record_count
         return batch, index
 
     def metadata(self, index: int) -> RecordMetadata:
         batch, place = self.part_of(index)
         offset = batch.base_offset + place if batch.base_offset != UNKNOWN_OFFSET else UNKNOWN_OFFSET
-        timestamp_ms = batch.log_append_time_ms if batch.log_append_time_ms != NO_TIMESTAMP else batch.records[place][3]
+        timestamp_ms = (
+            batch.log_append_time_ms if batch.log_append_time_ms != NO_TIMESTAMP else batch.timestamp_of(place)
+        )
         return RecordMetadata(self.topic, self.partition, offset, timestamp_ms)
 
     def error_of(self, index: int) -> ClientError | None:

@@ -32,7 +32,8 @@ from ottla.client.core.settings import merge_settings
 from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, ForkedError
 from ottla.client.sync.loop_thread import LoopThread
 
-_time = time.time
+_time_s = time.time
+_OVERHEAD = RECORD_OVERHEAD
 
 
 class SendFuture(Receipt):
@@ -87,6 +88,8 @@ class Producer:
     ) -> None:
         self._settings = ProducerSettings.parse(merge_settings(config, settings))
         self._lock = threading.Lock()
+        self._acquire = self._lock.acquire
+        self._release = self._lock.release
         self._memory = threading.Condition(self._lock)
         self._unusable: ClientError | None = None
         self._thread = LoopThread("ottla-producer", self._forked)
@@ -147,23 +150,26 @@ class Producer:
             and timestamp_ms is None
             and not headers
         ):
-            with self._lock:
+            self._acquire()  # half as dear as a with block
+            try:
                 batch = self._open.get(topic)
                 if batch is not None:
-                    size = batch.size + len(value) + RECORD_OVERHEAD
-                    if size <= batch.room:
+                    size = batch.size + len(value) + _OVERHEAD
+                    if size <= batch.room and _time_s() < batch.stamped_until_s:
                         batch.size = size
-                        records = batch.records
-                        future = SendFuture(batch, len(records))
-                        records.append((None, value, (), int(_time() * 1000)))
+                        values = batch.values
+                        future = SendFuture(batch, len(values))
+                        values.append(value)
                         return future
+            finally:
+                self._release()
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
         return self._send_slowly(record, on_delivery)
 
     def _send_slowly(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> SendFuture:
         self._check_usable()
         intake = self._intake
-        prepared = intake.prepare(record, int(_time() * 1000))
+        prepared = intake.prepare(record, int(_time_s() * 1000))
         now_ms = self._engine.clock.monotonic_ms()
         deadline_ms = now_ms + self._settings.max_block_ms
         with self._lock:
@@ -175,7 +181,7 @@ class Producer:
             batch = intake.append(prepared, metadata, now_ms)
             if batch is None:
                 batch = self._wait_for_memory(prepared, metadata, deadline_ms)
-            index = len(batch.records) - 1
+            index = batch.record_count - 1
             if on_delivery is not None:
                 batch.callbacks.append((index, on_delivery))
             for interceptor in intake.interceptors:
@@ -252,6 +258,7 @@ class Producer:
 
     def _forked(self) -> None:
         self._lock = threading.Lock()
+        self._acquire, self._release = self._lock.acquire, self._lock.release
         self._open = {}
         self._unusable = ForkedError(
             "this producer belongs to the parent process; create a new one after fork, in the child"

@@ -1,0 +1,524 @@
+"""The consumer at work: carries out what cursors and planner decide, in an event loop, for both kinds of shells.
+
+Fetching and looking up positions go on in the background; everything an application notices happens in `advance`.
+Every method is for the thread of the event loop, except where it says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+from ottla.base.clock import SystemClock
+from ottla.base.errors import ERRORS, ErrorCode, KafkaError, OttlaError
+from ottla.base.types import TopicPartition
+from ottla.client.aio.cluster_link import GROUP, ClusterLink
+from ottla.client.core.consumer_errors import CommitFailedError, FencedInstanceError, SubscriptionStateError
+from ottla.client.core.consumer_options import ConsumerSettings
+from ottla.client.core.consumer_record import AnyRecord
+from ottla.client.core.cursors import Cursor, Cursors, OffsetAndMetadata, Stage
+from ottla.client.core.fetch_planner import FetchCall, FetchPlanner
+from ottla.client.core.fetched_data import Convert
+from ottla.client.core.metadata import NO_LEADER, MetadataCache
+from ottla.client.core.offset_requests import (
+    Membership,
+    OffsetAndTimestamp,
+    commit_request,
+    committed_request,
+    epoch_end_request,
+    list_offsets_request,
+    read_commit,
+    read_committed_offsets,
+    read_epoch_ends,
+    read_list_offsets,
+)
+from ottla.client.core.settings import backoff_ms
+from ottla.client.core.subscription import Subscription
+from ottla.client.errors import ClientClosedError, ClientError, client_error
+from ottla.wire.api_keys import ApiKey
+from ottla.wire.apis.fetch import FetchResponse
+from ottla.wire.apis.list_offsets import ListOffsetsResponse
+from ottla.wire.apis.offset_commit import OffsetCommitResponse
+from ottla.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ottla.wire.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+NEVER_MS = 2**62
+COORDINATOR_ERRORS = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+_LOST_MEMBERSHIP = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    }
+)
+_UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
+_FIRST_EPOCH_CHECK_FOR_CONSUMERS = 3
+
+
+class ConsumerEngine:
+    def __init__(self, settings: ConsumerSettings) -> None:
+        client = settings.client
+        self.settings = settings
+        self.clock = SystemClock()
+        self.metadata = MetadataCache(
+            max_age_ms=client.metadata_max_age_ms,
+            max_idle_ms=NEVER_MS,
+            backoff_ms=client.retry_backoff_ms,
+            backoff_max_ms=client.retry_backoff_max_ms,
+        )
+        # A broker answers in order, and a fetch or a join may wait there for long: each kind has its own connection.
+        self.link = ClusterLink(client, self.metadata, default_client_id="ottla-consumer")
+        self.fetch_link = ClusterLink(client, self.metadata, default_client_id="ottla-consumer")
+        self.group_link = ClusterLink(client, self.metadata, default_client_id="ottla-consumer")
+        self.subscription = Subscription()
+        self.cursors = Cursors()
+        self.planner = FetchPlanner(settings, self.cursors, self.metadata)
+        self.convert: Mapping[str, Convert] = {}
+        self.failure: OttlaError | None = None
+        """What has ended this consumer; every poll raises it."""
+        self.is_closed = False
+        self.on_metadata: Callable[[], None] | None = None
+        self._coordinator: int | None = None
+        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._positioning = False
+        self._refreshing = False
+        self._metadata_changed = asyncio.Event()
+
+    # Life
+
+    async def start(self) -> None:
+        await self.link.refresh_metadata([], self.now_ms())
+        self.spawn(self._drive())
+
+    def now_ms(self) -> int:
+        return self.clock.monotonic_ms()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            if not isinstance(error, OttlaError):
+                log.error("the consumer met an error it did not expect", exc_info=error)
+                error = ClientError(f"the consumer met an error it did not expect: {error!r}", fatal=True)
+            self.fail(error)
+
+    def fail(self, error: OttlaError) -> None:
+        self.failure = self.failure or error
+        self.notify()
+
+    async def close(self) -> None:
+        self.is_closed = True
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for link in (self.link, self.fetch_link, self.group_link):
+            link.close()
+        self.notify()
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise ClientClosedError("this consumer is closed; make another one")
+
+    # What there is to do
+
+    def wake(self) -> None:
+        """Something may have to be asked for."""
+        self._wake.set()
+
+    def notify(self) -> None:
+        """Something may be there for the application."""
+        self._news.set()
+
+    async def wait_for_news(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                await self._news.wait()
+        except TimeoutError:
+            return
+        self._news.clear()
+
+    async def _drive(self) -> None:
+        while True:
+            self._wake.clear()
+            now_ms = self.now_ms()
+            self._use_topics(now_ms)
+            if now_ms >= self.metadata.next_refresh_ms() and not self._refreshing:
+                self._refreshing = True
+                self.spawn(self._refresh_metadata())
+            self._check_leaders()
+            if not self._positioning and any(self._is_lost(cursor, now_ms) for cursor in self.cursors.all()):
+                self._positioning = True
+                self.spawn(self._find_positions())
+            for call in self.planner.plan(now_ms):
+                self.spawn(self._fetch(call))
+            try:
+                async with asyncio.timeout(self._pause_ms(now_ms) / 1000):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    @staticmethod
+    def _is_lost(cursor: Cursor, now_ms: int) -> bool:
+        return (
+            cursor.stage in (Stage.AWAITS_COMMITTED, Stage.AWAITS_RESET, Stage.AWAITS_VALIDATION)
+            and cursor.not_before_ms <= now_ms
+        )
+
+    def _pause_ms(self, now_ms: int) -> int:
+        due = [cursor.not_before_ms for cursor in self.cursors.all() if cursor.not_before_ms > now_ms]
+        if not self._refreshing:
+            due.append(self.metadata.next_refresh_ms())
+        return min(max(min(due, default=NEVER_MS) - now_ms, 1), 60_000)
+
+    # Metadata
+
+    def _use_topics(self, now_ms: int) -> None:
+        for topic in self.cursors.topics | self.subscription.topics:
+            self.metadata.use(topic, now_ms)
+
+    async def _refresh_metadata(self) -> None:
+        try:
+            wants_all = self.subscription.pattern is not None
+            topics = None if wants_all else self.metadata.topics_to_ask(self.now_ms())
+            await self.link.refresh_metadata(
+                topics,
+                self.now_ms(),
+                create_missing=self.settings.allow_auto_create_topics and not self.subscription.is_manual,
+            )
+        except KafkaError as e:
+            log.debug("metadata could not be had: %s", e)
+            self.metadata.update_failed(self.now_ms())
+        else:
+            if self.on_metadata is not None:
+                self.on_metadata()
+        finally:
+            self._refreshing = False
+            self._metadata_changed.set()
+            self._metadata_changed = asyncio.Event()
+            self.wake()
+
+    async def wait_for_metadata(self) -> None:
+        """Until metadata has been asked for once more, with or without success."""
+        self.metadata.request_update()
+        changed = self._metadata_changed
+        self.wake()
+        await changed.wait()
+
+    def _check_leaders(self) -> None:
+        for cursor in self.cursors.all():
+            known = self.metadata.topics.get(cursor.topic_partition.topic)
+            leader = known.partitions.get(cursor.topic_partition.partition) if known is not None else None
+            if leader is not None and leader.leader_id in self.metadata.brokers:
+                cursor.take_leader_epoch(leader.leader_epoch)
+
+    # Fetching
+
+    async def _fetch(self, call: FetchCall) -> None:
+        try:
+            connection = await self.fetch_link.connection_to(call.node_id)
+            version = min(connection.version_for(type(call.request)), call.max_version)
+            response = await connection.request(
+                call.request,
+                FetchResponse,
+                version=version,
+                timeout_ms=self.settings.client.request_timeout_ms + self.settings.fetch_max_wait_ms,
+            )
+        except KafkaError as e:
+            self.planner.failed(call, self.now_ms())
+            if e.code not in _UNREACHABLE:
+                self.fail(e)
+        except BaseException:
+            self.planner.failed(call, self.now_ms())
+            raise
+        else:
+            self.planner.answered(call, response, self.now_ms())
+            self.notify()
+        self.wake()
+
+    def take(self, records_max: int) -> list[AnyRecord]:
+        """For one thread at a time, whichever polls. Whoever calls it from another thread wakes the loop after."""
+        return self.planner.take(records_max, self.convert)
+
+    # Positions
+
+    async def _find_positions(self) -> None:
+        try:
+            await self._find_committed()
+            await self._find_resets()
+            await self._validate()
+        finally:
+            self._positioning = False
+            self.notify()
+            self.wake()
+
+    def _awaiting(self, stage: Stage) -> dict[TopicPartition, tuple[Cursor, int]]:
+        now_ms = self.now_ms()
+        return {
+            cursor.topic_partition: (cursor, cursor.turn)
+            for cursor in self.cursors.all()
+            if cursor.stage is stage and cursor.not_before_ms <= now_ms
+        }
+
+    def _delay(self, cursors: Iterable[tuple[Cursor, int]]) -> None:
+        for cursor, _ in cursors:
+            cursor.not_before_ms = self.now_ms() + self.settings.client.retry_backoff_ms
+
+    def _settle(self, asked: tuple[Cursor, int], error: ClientError) -> None:
+        """An answer that was an error: tried again if it may pass, else the application is told."""
+        cursor, turn = asked
+        if error.retriable or error.code in COORDINATOR_ERRORS or error.code in _UNREACHABLE:
+            self.metadata.request_update()
+            self._delay([asked])
+        elif cursor.turn == turn:
+            cursor.halt(error)
+
+    async def _find_committed(self) -> None:
+        asked = self._awaiting(Stage.AWAITS_COMMITTED)
+        if not asked:
+            return
+        if self.settings.group_id is None:
+            for cursor, _ in asked.values():
+                cursor.take_committed(None, reset=self.settings.reset)
+            return
+        try:
+            offsets, errors = await self._ask_committed(asked)
+        except KafkaError as e:
+            for entry in asked.values():
+                self._settle(entry, as_client_error(e))
+            return
+        for partition, (cursor, turn) in asked.items():
+            if partition in errors:
+                self._settle((cursor, turn), client_error(errors[partition], where=str(partition)))
+            elif cursor.turn == turn and cursor.stage is Stage.AWAITS_COMMITTED:
+                cursor.take_committed(offsets.get(partition), reset=self.settings.reset)
+
+    async def _find_resets(self) -> None:
+        asked = self._awaiting(Stage.AWAITS_RESET)
+        if not asked:
+            return
+        wanted = {partition: cursor.reset_timestamp for partition, (cursor, _) in asked.items()}
+        for partition, found in (await self._ask_offsets(wanted)).items():
+            cursor, turn = asked[partition]
+            if isinstance(found, ClientError):
+                self._settle((cursor, turn), found)
+            elif cursor.turn == turn and cursor.stage is Stage.AWAITS_RESET:
+                cursor.seek(found.offset, found.leader_epoch)
+
+    async def _validate(self) -> None:
+        asked = self._awaiting(Stage.AWAITS_VALIDATION)
+        by_node: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
+        for partition, (cursor, turn) in asked.items():
+            node_id = self.metadata.leader_of(*partition)
+            if node_id == NO_LEADER:
+                self._delay([(cursor, turn)])
+            else:
+                by_node.setdefault(node_id, {})[partition] = (cursor.fetch_epoch, cursor.leader_epoch)
+        for node_id, epochs in by_node.items():
+            try:
+                connection = await self.link.connection_to(node_id)
+                versions = connection.api_versions.get(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+                if versions is None or versions.stop <= _FIRST_EPOCH_CHECK_FOR_CONSUMERS:
+                    # Before version 3 only brokers might ask; consumers then read on, as they always had.
+                    for partition in epochs:
+                        asked[partition][0].stage = Stage.READY
+                    continue
+                response = await self.link.request(node_id, epoch_end_request(epochs), OffsetForLeaderEpochResponse)
+            except KafkaError as e:
+                for partition in epochs:
+                    self._settle(asked[partition], as_client_error(e))
+                continue
+            for partition, found in read_epoch_ends(response).items():
+                cursor, turn = asked[partition]
+                if isinstance(found, int):
+                    self._settle((cursor, turn), client_error(found, where=str(partition)))
+                elif cursor.turn == turn:
+                    cursor.take_validation(*found, reset=self.settings.reset)
+
+    # Questions about offsets
+
+    async def _ask_offsets(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | ClientError]:
+        """One try: for every partition what its leader says, or why there is no answer."""
+        found: dict[TopicPartition, OffsetAndTimestamp | ClientError] = {}
+        by_node: dict[int, dict[TopicPartition, int]] = {}
+        now_ms = self.now_ms()
+        for partition, timestamp in timestamps.items():
+            self.metadata.use(partition.topic, now_ms)
+            node_id = self.metadata.leader_of(*partition)
+            if node_id != NO_LEADER:
+                by_node.setdefault(node_id, {})[partition] = timestamp
+                continue
+            known = self.metadata.topics.get(partition.topic)
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+            if known is not None and (known.error_code or partition.partition not in known.partitions):
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            found[partition] = client_error(code, where=str(partition))
+
+        async def ask(node_id: int, part: dict[TopicPartition, int]) -> None:
+            try:
+                request = list_offsets_request(part, self.settings.isolation)
+                answers = read_list_offsets(await self.link.request(node_id, request, ListOffsetsResponse))
+            except KafkaError as e:
+                found.update(dict.fromkeys(part, as_client_error(e)))
+                return
+            for partition in part:
+                answer = answers.get(partition, int(ErrorCode.UNKNOWN_SERVER_ERROR))
+                found[partition] = client_error(answer, where=str(partition)) if isinstance(answer, int) else answer
+
+        await asyncio.gather(*(ask(node_id, part) for node_id, part in by_node.items()))
+        return found
+
+    async def find_offsets(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """The first record at or after each time (or EARLIEST, LATEST); its offset is -1 if there is none."""
+        found: dict[TopicPartition, OffsetAndTimestamp] = {}
+
+        async def attempt() -> None:
+            left = {partition: timestamp for partition, timestamp in timestamps.items() if partition not in found}
+            for partition, answer in (await self._ask_offsets(left)).items():
+                if isinstance(answer, ClientError):
+                    raise answer
+                found[partition] = answer
+
+        await self.retry(attempt, timeout_ms)
+        return found
+
+    async def find_committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        wanted = list(partitions)
+
+        async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
+            offsets, errors = await self._ask_committed(wanted)
+            for partition, code in errors.items():
+                raise client_error(code, where=str(partition))
+            return offsets
+
+        return await self.retry(attempt, timeout_ms)
+
+    async def _ask_committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], dict[TopicPartition, int]]:
+        node_id = await self.coordinator()
+        connection = await self.group_request_link().connection_to(node_id)
+        version = connection.version_for(OffsetFetchRequest)
+        # Offsets of a transaction that is not settled yet could still be taken back (KIP-447).
+        request = committed_request(self.membership(), partitions, version, require_stable=True)
+        response = await self._to_coordinator(
+            connection.request(
+                request, OffsetFetchResponse, version=version, timeout_ms=self.settings.client.request_timeout_ms
+            )
+        )
+        answer = read_committed_offsets(response)
+        if answer.error_code:
+            self.check_coordinator(answer.error_code)
+            raise client_error(answer.error_code, where=f"group {self.settings.group_id}")
+        return answer.offsets, answer.errors
+
+    # Commits
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        if offsets:
+            await self.retry(lambda: self._commit_once(offsets), timeout_ms, retried=COORDINATOR_ERRORS)
+
+    async def _commit_once(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        membership = self.membership()
+        node_id = await self.coordinator()
+        request = commit_request(membership, offsets)
+        response = await self._to_coordinator(self.group_request_link().request(node_id, request, OffsetCommitResponse))
+        for partition, code in read_commit(response).items():
+            self.check_coordinator(code)
+            if code in _LOST_MEMBERSHIP:
+                raise CommitFailedError(
+                    f"{ERRORS[ErrorCode(code)].message}; the group has gone on without this consumer's offsets."
+                    " Poll more often or process less per poll if this happens without members coming or going",
+                    code=ErrorCode(code),
+                )
+            if code == ErrorCode.FENCED_INSTANCE_ID:
+                raise FencedInstanceError("another consumer uses the same group.instance.id; close this one")
+            raise client_error(code, where=f"committing {partition}")
+
+    # The coordinator
+
+    def membership(self) -> Membership:
+        """On whose behalf to commit. Membership in a group overrides this."""
+        return Membership(self.group_id())
+
+    def group_id(self) -> str:
+        if self.settings.group_id is None:
+            raise SubscriptionStateError("this needs a group.id, and the consumer has none")
+        return self.settings.group_id
+
+    def group_request_link(self) -> ClusterLink:
+        return self.link
+
+    async def coordinator(self) -> int:
+        if self._coordinator is None or self._coordinator not in self.metadata.brokers:
+            self._coordinator = await self.link.find_coordinator(self.group_id(), GROUP)
+        return self._coordinator
+
+    def check_coordinator(self, code: int) -> None:
+        """Forgets the coordinator if an answer says that it is another one."""
+        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self._coordinator = None
+
+    def forget_coordinator(self) -> None:
+        self._coordinator = None
+
+    async def _to_coordinator(self, request: Awaitable[T]) -> T:
+        try:
+            return await request
+        except KafkaError as e:
+            if e.code in _UNREACHABLE:
+                self._coordinator = None
+            raise
+
+    # Trying again
+
+    async def retry(
+        self, attempt: Callable[[], Awaitable[T]], timeout_ms: int, *, retried: frozenset[ErrorCode] = frozenset()
+    ) -> T:
+        deadline_ms = self.now_ms() + timeout_ms
+        tries = 0
+        while True:
+            self.check_open()
+            try:
+                async with asyncio.timeout(max(0.001, (deadline_ms - self.now_ms()) / 1000)):
+                    return await attempt()
+            except TimeoutError as e:
+                raise ClientError(
+                    f"the brokers did not answer within {timeout_ms} ms", code=ErrorCode.REQUEST_TIMED_OUT
+                ) from e
+            except KafkaError as e:
+                tries += 1
+                client = self.settings.client
+                pause_ms = backoff_ms(tries, client.retry_backoff_ms, client.retry_backoff_max_ms)
+                may_pass = ERRORS[e.code].retriable or e.code in retried or e.code in _UNREACHABLE
+                if isinstance(e, CommitFailedError) or not may_pass or self.now_ms() + pause_ms > deadline_ms:
+                    raise as_client_error(e) from e.__cause__
+                if ERRORS[e.code].refreshes_metadata or e.code in _UNREACHABLE:
+                    self.metadata.request_update()
+                    self.wake()
+            await asyncio.sleep(pause_ms / 1000)
+
+
+def as_client_error(error: KafkaError) -> ClientError:
+    return error if isinstance(error, ClientError) else ClientError(error.message, code=error.code)
