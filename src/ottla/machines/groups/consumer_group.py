@@ -49,6 +49,8 @@ class ConsumerGroup:
         self._config = config
         self._topics = topics
         self.durable = ConsumerGroupState()
+        self._unproven: dict[str, Partitions] = {}
+        """What members with something to give up listed in a full heartbeat, until a later one proves it."""
 
     @property
     def state(self) -> ConsumerGroupPhase:
@@ -231,7 +233,7 @@ class ConsumerGroup:
             member.current,
             target_epoch=state.target_epoch,
             target=state.target_of(member_id),
-            owned=requests.owned_partitions(request),
+            owned=self._owned_by_now(member, request),
             is_free=lambda partition: not state.is_held_by_another(partition, member_id),
             is_joining=request.member_epoch == JOIN_EPOCH,
         )
@@ -242,6 +244,19 @@ class ConsumerGroup:
             else:
                 timers.append(CancelTimer((REBALANCE_TIMER, self.group_id, member_id)))
         return current
+
+    def _owned_by_now(self, member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
+        """What the member holds after it has read our last reply; None if that cannot be told from this heartbeat.
+
+        A full heartbeat may come from a member that missed the reply which told it what to give up. What it lists then
+        proves nothing yet, for it may be taking up a partition this moment. The next heartbeat that is not full does.
+        """
+        reported = requests.owned_partitions(request)
+        earlier = self._unproven.pop(member.member_id, None)
+        if member.current.state is MemberState.UNREVOKED and requests.is_full(request) and reported is not None:
+            self._unproven[member.member_id] = reported
+            return None
+        return earlier if reported is None else reported
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest, token: Token) -> Decision:
         member = identity.find(self.durable, request.member_id, request.instance_id)
@@ -260,6 +275,7 @@ class ConsumerGroup:
 
     def _remove(self, member: ConsumerMember) -> Decision:
         """What the others do not read any more and what they get instead is left to their heartbeats."""
+        self._unproven.pop(member.member_id, None)
         draft = Draft(self.group_id, self.durable)
         draft.remove_member(member.member_id)
         self._update_topics(draft)

@@ -266,3 +266,19 @@ def test_a_hundred_members_over_a_thousand_partitions_settle() -> None:
     assert world.group.state is ConsumerGroupPhase.STABLE
     assert {len(member.owned) for member in members} == {10}
     assert assigned(members[0].beat(full=True)) == members[0].owned
+
+
+def test_a_member_that_missed_what_to_give_up_is_not_taken_at_its_word() -> None:
+    world = World(Cluster(t0=4), GroupConfig())
+    first = Member(world, "first", "t0")
+    first.beat()
+    second = Member(world, "second", "t0")
+    second.beat()
+    first.beat(lose_reply=True)
+    # It has not taken up its partitions yet, so it lists none; but it still believes that they are its own.
+    first.beat(lose_reply=True)
+    second.settle()
+    assert not first.held & second.held
+    settle_all([first, second])
+    assert len(first.owned) == len(second.owned) == 2
+    assert not first.owned & second.owned
