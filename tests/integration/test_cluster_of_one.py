@@ -195,3 +195,35 @@ def test_partitions_are_spread_over_several_directories(own_broker: BrokerProces
         sizes = [p.partition_size for d in response.results for p in d.topics[0].partitions if p.partition_index == 5]
         assert sizes[0] > 1000
         assert all(d.total_bytes > d.usable_bytes > 0 for d in response.results)
+
+
+def test_a_directory_that_fails_at_start_takes_its_partitions_along_but_is_not_replaced_by_empty_logs(
+    own_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    directories = [tmp_path / "one", tmp_path / "two"]
+    own_broker.overrides["log.dirs"] = ",".join(map(str, directories))
+    own_broker.start()
+    with RawClient(own_broker.port) as client:
+        create_topic(client, "halves", 2)
+        for partition in (0, 1):
+            produce(client, "halves", batch(b"kept"), partition=partition)
+    own_broker.stop()
+    lost = next(index for index in (0, 1) if (directories[1] / f"halves-{index}").exists())
+    log_file = directories[1] / f"halves-{lost}" / f"{0:020d}.log"
+    log_file.rename(tmp_path / "aside")
+    log_file.mkdir()  # What cannot be opened as a file makes the whole directory fail.
+    own_broker.start()
+    with RawClient(own_broker.port) as client:
+        produced = {index: produce(client, "halves", batch(b"more"), partition=index) for index in (0, 1)}
+        assert produced[lost].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert produced[1 - lost].base_offset == 1
+        described = client.call(DescribeLogDirsRequest(topics=None), 4)
+        assert isinstance(described, DescribeLogDirsResponse)
+        assert [d.error_code for d in described.results] == [0, ErrorCode.KAFKA_STORAGE_ERROR]
+    own_broker.stop()
+    assert not (directories[0] / f"halves-{lost}").exists()
+    log_file.rmdir()
+    (tmp_path / "aside").rename(log_file)
+    own_broker.start()
+    with RawClient(own_broker.port) as client:
+        assert produce(client, "halves", batch(b"again"), partition=lost).base_offset == 1

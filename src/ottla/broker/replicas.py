@@ -81,6 +81,8 @@ class Replicas:
         self._topics: dict[str, dict[int, Partition]] = {}
         self._controller_epoch = -1
         self._watchers: dict[str, RoleWatcher] = {}
+        self._offline: set[TopicPartition] = set()
+        """Partitions of this broker whose directory could not be used when it started."""
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
@@ -99,10 +101,15 @@ class Replicas:
         partitions = self._topics.get(topic)
         partition = partitions.get(index) if partitions is not None else None
         if partition is None:
-            raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise self.not_held(topic, index)
         if partition.leader is None:
             raise not_leader(partition)
         return partition
+
+    def not_held(self, topic: str, index: int) -> KafkaError:
+        """Why a partition cannot be found here."""
+        is_offline = TopicPartition(topic, index) in self._offline
+        return KafkaError(code=ErrorCode.KAFKA_STORAGE_ERROR if is_offline else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def append(
         self,
@@ -209,7 +216,7 @@ class Replicas:
     async def _apply(self, tp: TopicPartition, topic_id: Uuid, state: LeaderAndIsrPartitionState) -> None:
         partition = self.find(*tp)
         if partition is None:
-            partition = Partition(tp, topic_id, await self._open_log(tp, topic_id))
+            partition = Partition(tp, topic_id, await self._open_log(tp, topic_id, is_new=state.is_new))
             self._topics.setdefault(tp.topic, {})[tp.partition] = partition
         elif state.leader_epoch < partition.leader_epoch:
             raise KafkaError(code=ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -240,9 +247,13 @@ class Replicas:
         partition.leader_epoch = state.leader_epoch
         partition.log.advance_high_watermark(partition.leader.high_watermark)
 
-    async def _open_log(self, tp: TopicPartition, topic_id: Uuid) -> PartitionLog:
+    async def _open_log(self, tp: TopicPartition, topic_id: Uuid, *, is_new: bool) -> PartitionLog:
         found = self.log_dirs.get(tp)
         if found is None:
+            if self.log_dirs.failed and not is_new:
+                # An empty log made elsewhere would pass for the partition, and its records would be gone.
+                self._offline.add(tp)
+                raise LogDirError("its log is not in any directory that can be used")
             # Making directories and files touches the disk: not on the loop's time.
             config = await self._read_config(tp.topic)
             try:
@@ -260,6 +271,7 @@ class Replicas:
         return found
 
     def _stop(self, tp: TopicPartition, *, delete: bool) -> None:
+        self._offline.discard(tp)
         partitions = self._topics.get(tp.topic, {})
         partition = partitions.pop(tp.partition, None)
         if not partitions:

@@ -111,7 +111,7 @@ def _readable_partition(
     replicas = context.broker.replicas
     partition = replicas.find(name, wanted.partition)
     if partition is None:
-        raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise replicas.not_held(name, wanted.partition)
     if context.version >= FIRST_VERSION_WITH_IDS and partition.topic_id != key[0]:
         raise KafkaError(code=ErrorCode.INCONSISTENT_TOPIC_ID)
     partition.check_leader_epoch(wanted.current_leader_epoch)
