@@ -44,6 +44,23 @@ class FetchCase:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CommitCase:
+    """Commits of one partition each, by connections that speak for a group of their own.
+
+    The mock cluster only remembers what is committed. The broker has each commit in its log before it answers.
+    """
+
+    name: str
+    title: str
+    connections: int
+    depth: int
+    requests: int
+    quick_requests: int
+    vs_mock: Target
+    unit: str = "commits/s"
+
+
+@dataclass(frozen=True, kw_only=True)
 class AbsoluteCase:
     name: str
     title: str
@@ -157,6 +174,37 @@ FETCH_CASES = (
         vs_mock=None,
     ),
 )
+
+COMMIT_CASES = (
+    CommitCase(
+        name="groups-commits-50-connections",
+        title="groups: commits, 50 connections",
+        connections=50,
+        depth=1,
+        requests=20_000,
+        quick_requests=8_000,
+        vs_mock=Target(0.10, 0.25),
+    ),
+    CommitCase(
+        name="groups-commits-pipelined",
+        title="groups: commits, 100 in flight",
+        connections=1,
+        depth=100,
+        requests=20_000,
+        quick_requests=8_000,
+        vs_mock=Target(0.07, 0.20),
+    ),
+)
+
+REBALANCE = AbsoluteCase(
+    name="groups-rebalance",
+    title="groups: 100 members from joining to their assignments",
+    unit="ms",
+    target=Target(100, 40),
+)
+"""Without a peer: the mock cluster answers joins when a timer says so, and followers only before their leader."""
+REBALANCE_MEMBERS = 100
+REBALANCE_ROUNDS = 10
 
 END_TO_END_MESSAGES = 160_000
 END_TO_END_TARGETS = {"produce": Target(0.75, 0.9), "consume": Target(0.9, 1.0)}

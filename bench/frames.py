@@ -63,6 +63,23 @@ def create_topic(port: int, topic: str, *, timeout_s: float = 20) -> int:
     raise TimeoutError(f"the topic {topic} did not get leaders within {timeout_s} s")
 
 
+def find_coordinator(port: int, group: str, *, timeout_s: float = 20) -> None:
+    """Has the coordinator of groups set up (FindCoordinator v0), and waits until it takes requests (Heartbeat v0)."""
+    deadline_s = time.monotonic() + timeout_s
+    not_yet = (14, 15, 16)
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as sock:
+        while time.monotonic() < deadline_s:
+            sock.sendall(framed(header(10, 0) + text(group)))
+            (error,) = struct.unpack_from(">h", receive_frame(sock), 4)
+            if not error:
+                sock.sendall(framed(header(12, 0) + text(group) + struct.pack(">i", 1) + text("nobody")))
+                (error,) = struct.unpack_from(">h", receive_frame(sock), 4)
+                if error not in not_yet:
+                    return
+            time.sleep(0.05)
+    raise TimeoutError(f"the group {group} did not get a coordinator within {timeout_s} s")
+
+
 def _metadata_errors(reply: bytes, topic: str) -> list[int]:
     """The error code of the topic, then those of its partitions, from a Metadata v4 reply about one topic."""
     at = 8

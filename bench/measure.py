@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import cases, peers
-from bench.cases import AbsoluteCase, FetchCase, ProduceCase, Target
-from bench.frames import create_topic, produce_reply_bytes
+from bench.cases import AbsoluteCase, CommitCase, FetchCase, ProduceCase, Target
+from bench.frames import create_topic, find_coordinator, produce_reply_bytes
 from bench.peers import Peer
 from bench.programs import Programs
 from bench.warm_pages import warm
@@ -88,6 +88,11 @@ class Bench:
             for fetch_case in cases.FETCH_CASES:
                 if wanted(fetch_case.name):
                     yield from self._fetch(fetch_case, broker, mock, place)
+            for commit_case in cases.COMMIT_CASES:
+                if wanted(commit_case.name):
+                    yield from self._commits(commit_case, broker, mock, place)
+            if wanted(cases.REBALANCE.name):
+                yield self._rebalance(broker)
             if wanted("end-to-end"):
                 yield from self._end_to_end(broker, mock, place)
             if wanted(cases.LONG_POLL.name):
@@ -156,6 +161,37 @@ class Bench:
         yield _against(case, "source", case.vs_limit, results)
         if case.vs_mock is not None:
             yield _against(case, "mock", case.vs_mock, results)
+
+    # Groups
+
+    def _commits(self, case: CommitCase, broker: Peer, mock: Peer, place: Path) -> Iterator[Row]:
+        self.say(case.title)
+        topic = _topic("commits")
+        requests = case.quick_requests if self.is_quick else case.requests
+        values: dict[str, list[float]] = {}
+        cpu_s = 0.0
+        for peer in (broker, mock):
+            create_topic(peer.port, topic)
+            find_coordinator(peer.port, "bench-0")
+        for round_number in range(-1, self.rounds):
+            for peer in (broker, mock):
+                count = requests if round_number >= 0 else max(requests // 10, case.connections * case.depth)
+                warm(place, count * 250)
+                before_s = broker.cpu_s()
+                result = self.load("commit", peer.port, topic, case.connections, case.depth, count)
+                if round_number >= 0:
+                    values.setdefault(peer.name, []).append(result["requests_per_s"])
+                    cpu_s += broker.cpu_s() - before_s
+        notes = f"broker {cpu_s / (requests * self.rounds) * 1e6:.1f} µs of processor per commit"
+        yield _against(case, "mock", case.vs_mock, values, notes)
+
+    def _rebalance(self, broker: Peer) -> Row:
+        self.say(cases.REBALANCE.title)
+        group = "bench-rebalance"
+        find_coordinator(broker.port, group)
+        shape = (broker.port, group, cases.REBALANCE_MEMBERS, cases.REBALANCE_ROUNDS)
+        result = self._run([sys.executable, "-m", "bench.group_load", *map(str, shape)])
+        return _absolute(cases.REBALANCE, result["rebalance_ms"])
 
     # A whole client
 
@@ -228,7 +264,7 @@ def _absolute(case: AbsoluteCase, value: float, rounds: dict[str, list[float]] |
 
 
 def _against(
-    case: ProduceCase | FetchCase | AbsoluteCase,
+    case: ProduceCase | FetchCase | CommitCase | AbsoluteCase,
     other: str,
     target: Target,
     values: dict[str, list[float]],

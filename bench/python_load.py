@@ -45,6 +45,13 @@ def produce_frame(topic: str, partition: int, batch: bytes) -> bytes:
     return framed(header(0, 7) + struct.pack(">hhi", -1, 1, 30_000) + target + batch)
 
 
+def commit_frame(group: str, topic: str) -> bytes:
+    partition = struct.pack(">iiqi", 1, 0, 1000, -1) + text("a note")
+    return framed(
+        header(8, 6) + text(group) + struct.pack(">i", -1) + text("") + struct.pack(">i", 1) + text(topic) + partition
+    )
+
+
 def fetch_frame(topic: str, offsets: list[int], max_wait_ms: int, partition_bytes: int) -> bytes:
     fixed = struct.pack(">iiiibii", -1, max_wait_ms, 1, 50 << 20, 0, 0, -1)
     partitions = b"".join(
@@ -63,11 +70,13 @@ def dial(port: int) -> socket.socket:
 
 
 class Producer:
-    def __init__(self, port: int, frames: list[bytes], topic: str, depth: int) -> None:
+    """`error_at` is where a reply has its error code."""
+
+    def __init__(self, port: int, frames: list[bytes], error_at: int, depth: int) -> None:
         self.socket = dial(port)
         self.socket.setblocking(False)
         self.frames = frames
-        self.error_at = 4 + 4 + 4 + 2 + len(topic) + 4 + 4
+        self.error_at = error_at
         self.depth = depth
         self.next_frame = 0
         self.unsent = memoryview(b"")
@@ -90,7 +99,7 @@ class Producer:
                 break
             (error,) = struct.unpack_from(">h", data, at + self.error_at)
             if error:
-                raise RuntimeError(f"produce was answered with error {error}")
+                raise RuntimeError(f"a request was answered with error {error}")
             latencies_s.append(received_at_s - self.sent_at_s.popleft())
             at += 4 + size
         self.received = data[at:]
@@ -117,25 +126,38 @@ def produce(arguments: list[str]) -> dict[str, float]:
     port, partitions, connections, depth, records, record_bytes, requests = map(int, arguments[:1] + arguments[2:])
     batch = build_batch(records, record_bytes)
     frames = [produce_frame(topic, partition, batch) for partition in range(partitions)]
+    error_at = 4 + 4 + 4 + 2 + len(topic) + 4 + 4
+    shifts = [number % partitions for number in range(connections)]
+    producers = [Producer(port, frames[shift:] + frames[:shift], error_at, depth) for shift in shifts]
+    return drive(producers, requests, len(batch))
+
+
+def commit(arguments: list[str]) -> dict[str, float]:
+    topic = arguments[1]
+    port, connections, depth, requests = map(int, arguments[:1] + arguments[2:])
+    error_at = 4 + 4 + 4 + 4 + 2 + len(topic) + 4 + 4
+    frames = [commit_frame(f"bench-{number}", topic) for number in range(connections)]
+    return drive([Producer(port, [frame], error_at, depth) for frame in frames], requests, len(frames[0]))
+
+
+def drive(producers: list[Producer], requests: int, payload_bytes: int) -> dict[str, float]:
+    """Sends until all requests are answered."""
     poll = select.epoll()
-    producers = {}
-    for number in range(connections):
-        shift = number % partitions
-        producer = Producer(port, frames[shift:] + frames[:shift], topic, depth)
-        producers[producer.socket.fileno()] = producer
-        poll.register(producer.socket.fileno(), select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+    by_fd = {producer.socket.fileno(): producer for producer in producers}
+    for fd in by_fd:
+        poll.register(fd, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
     latencies_s: list[float] = []
     started = 0
     begun_s, cpu_begun_s = time.perf_counter(), time.process_time()
     while len(latencies_s) < requests:
         for fd, _ in poll.poll(10):
-            producers[fd].take_replies(latencies_s)
-            started += producers[fd].send_more(requests - started)
+            by_fd[fd].take_replies(latencies_s)
+            started += by_fd[fd].send_more(requests - started)
     took_s, cpu_s = time.perf_counter() - begun_s, time.process_time() - cpu_begun_s
     latencies_s.sort()
     return {
         "requests_per_s": requests / took_s,
-        "bytes_per_s": requests * len(batch) / took_s,
+        "bytes_per_s": requests * payload_bytes / took_s,
         "p50_us": latencies_s[len(latencies_s) // 2] * 1e6,
         "p99_us": latencies_s[len(latencies_s) * 99 // 100] * 1e6,
         "load_cpu": cpu_s / took_s,
@@ -235,5 +257,5 @@ def idle(arguments: list[str]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    commands = {"produce": produce, "fetch": fetch, "longpoll": longpoll, "idle": idle}
+    commands = {"produce": produce, "commit": commit, "fetch": fetch, "longpoll": longpoll, "idle": idle}
     print(json.dumps(commands[sys.argv[1]](sys.argv[2:])))

@@ -1,6 +1,8 @@
-/* The load generator: prebuilt Produce v7 and Fetch v11 frames, no work per message, so that it is not what is measured.
+/* The load generator: prebuilt Produce v7, Fetch v11 and OffsetCommit v6 frames, no work per message, so that it is not
+ * what is measured.
  *
  * load produce PORT TOPIC PARTITIONS CONNECTIONS DEPTH RECORDS RECORD_BYTES REQUESTS
+ * load commit  PORT TOPIC CONNECTIONS DEPTH REQUESTS                      (each connection for a group of its own)
  * load fetch   PORT TOPIC PARTITIONS PARTITION_BYTES TOTAL_BYTES RAW      (RAW 1: the peer sends bytes, not batches)
  * load longpoll PORT TOPIC ROUNDS
  * load idle    PORT CONNECTIONS                                           (until its standard input closes)
@@ -98,6 +100,15 @@ static size_t fetch_frame(uint8_t *frame, const char *topic, int partitions, con
     return finish(frame, put(put(at, 0, 4), 0, 2));
 }
 
+/* By somebody who is no member: of partition 0, with a note. */
+static size_t commit_frame(uint8_t *frame, const char *group, const char *topic) {
+    uint8_t *at = put_text(begin(frame, 8, 6), group);
+    at = put_text(put(at, (uint64_t)-1, 4), "");
+    at = put(put_text(put(at, 1, 4), topic), 1, 4);
+    at = put(put(put(at, 0, 4), 1000, 8), (uint64_t)-1, 4);
+    return finish(frame, put_text(at, "a note"));
+}
+
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -151,7 +162,7 @@ static void take_replies(Producer *p, Run *run) {
         uint8_t *at = p->received, *end = p->received + p->received_bytes;
         while (end - at >= 4 && (size_t)(end - at) >= 4 + get(at, 4)) {
             if (get(at + run->error_at, 2)) {
-                fprintf(stderr, "produce was answered with error %d\n", (int16_t)get(at + run->error_at, 2));
+                fprintf(stderr, "a request was answered with error %d\n", (int16_t)get(at + run->error_at, 2));
                 exit(1);
             }
             run->latencies_s[run->answered++] = received_at_s - p->sent_at_s[p->first_open++ % run->depth];
@@ -193,41 +204,62 @@ static void build_train(Producer *p, const Run *run, const char *topic, const ui
     }
 }
 
-static int produce(char **argument) {
-    int port = atoi(argument[0]), connections = atoi(argument[3]);
-    int records = atoi(argument[5]), record_bytes = atoi(argument[6]);
-    const char *topic = argument[1];
-    Run run = {.partitions = atoi(argument[2]), .depth = atoi(argument[4]), .requests = atol(argument[7])};
-    run.error_at = 4 + 4 + 4 + 2 + strlen(topic) + 4 + 4;
-    run.latencies_s = allocate(sizeof(double) * (size_t)run.requests);
-    uint8_t *batch = allocate((size_t)records * (size_t)(record_bytes + 24) + BATCH_HEADER);
-    size_t batch_bytes = build_batch(batch, records, record_bytes);
-    Producer *producers = allocate(sizeof(Producer) * (size_t)connections);
+/* Sends what the trains hold until all requests are answered, and prints what came of it. */
+static int drive(Producer *producers, int connections, int port, Run *run, size_t payload_bytes) {
+    run->latencies_s = allocate(sizeof(double) * (size_t)run->requests);
     int poll = epoll_create1(0);
     for (int i = 0; i < connections; i++) {
         Producer *p = &producers[i];
         p->fd = dial(port, 1);
-        p->sent_at_s = allocate(sizeof(double) * (size_t)run.depth);
-        build_train(p, &run, topic, batch, batch_bytes, i % run.partitions);
+        p->sent_at_s = allocate(sizeof(double) * (size_t)run->depth);
         struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = p};
         epoll_ctl(poll, EPOLL_CTL_ADD, p->fd, &event);
     }
     double begun_s = now_s(), cpu_begun = (double)clock();
-    while (run.answered < run.requests) {
+    while (run->answered < run->requests) {
         struct epoll_event events[256];
         int count = epoll_wait(poll, events, 256, 10000);
         if (count <= 0) die("no reply for ten seconds");
         for (int i = 0; i < count; i++) {
-            take_replies(events[i].data.ptr, &run);
-            send_more(events[i].data.ptr, &run);
+            take_replies(events[i].data.ptr, run);
+            send_more(events[i].data.ptr, run);
         }
     }
     double took_s = now_s() - begun_s, cpu_s = ((double)clock() - cpu_begun) / CLOCKS_PER_SEC;
-    qsort(run.latencies_s, (size_t)run.answered, sizeof(double), by_value);
+    qsort(run->latencies_s, (size_t)run->answered, sizeof(double), by_value);
     printf("{\"requests_per_s\": %.1f, \"bytes_per_s\": %.0f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"load_cpu\": %.3f, "
-           "\"seconds\": %.4f}\n", (double)run.requests / took_s, (double)run.requests * (double)batch_bytes / took_s,
-           run.latencies_s[run.answered / 2] * 1e6, run.latencies_s[run.answered * 99 / 100] * 1e6, cpu_s / took_s, took_s);
+           "\"seconds\": %.4f}\n", (double)run->requests / took_s, (double)run->requests * (double)payload_bytes / took_s,
+           run->latencies_s[run->answered / 2] * 1e6, run->latencies_s[run->answered * 99 / 100] * 1e6, cpu_s / took_s,
+           took_s);
     return 0;
+}
+
+static int produce(char **argument) {
+    int connections = atoi(argument[3]), records = atoi(argument[5]), record_bytes = atoi(argument[6]);
+    const char *topic = argument[1];
+    Run run = {.partitions = atoi(argument[2]), .depth = atoi(argument[4]), .requests = atol(argument[7])};
+    run.error_at = 4 + 4 + 4 + 2 + strlen(topic) + 4 + 4;
+    uint8_t *batch = allocate((size_t)records * (size_t)(record_bytes + 24) + BATCH_HEADER);
+    size_t batch_bytes = build_batch(batch, records, record_bytes);
+    Producer *producers = allocate(sizeof(Producer) * (size_t)connections);
+    for (int i = 0; i < connections; i++)
+        build_train(&producers[i], &run, topic, batch, batch_bytes, i % run.partitions);
+    return drive(producers, connections, atoi(argument[0]), &run, batch_bytes);
+}
+
+static int commit(char **argument) {
+    int connections = atoi(argument[2]);
+    const char *topic = argument[1];
+    Run run = {.partitions = 1, .depth = atoi(argument[3]), .requests = atol(argument[4])};
+    run.error_at = 4 + 4 + 4 + 4 + 2 + strlen(topic) + 4 + 4;
+    Producer *committers = allocate(sizeof(Producer) * (size_t)connections);
+    for (int i = 0; i < connections; i++) {
+        char group[32];
+        snprintf(group, sizeof group, "bench-%d", i);
+        committers[i].train = allocate(strlen(topic) + 256);
+        committers[i].train_bytes = committers[i].frame_bytes = commit_frame(committers[i].train, group, topic);
+    }
+    return drive(committers, connections, atoi(argument[0]), &run, committers[0].frame_bytes);
 }
 
 /* Moves `offsets` past the batches of a Fetch v11 reply; returns the bytes of records in it. */
@@ -323,7 +355,8 @@ static int idle(char **argument) {
 
 int main(int count, char **argument) {
     struct { const char *name; int arguments; int (*run)(char **); } commands[] = {
-        {"produce", 8, produce}, {"fetch", 6, fetch}, {"longpoll", 3, longpoll}, {"idle", 2, idle}};
+        {"produce", 8, produce}, {"commit", 5, commit}, {"fetch", 6, fetch}, {"longpoll", 3, longpoll},
+        {"idle", 2, idle}};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (count == commands[i].arguments + 2 && !strcmp(argument[1], commands[i].name))
             return commands[i].run(argument + 2);
