@@ -1,0 +1,146 @@
+"""A small client of a schema registry: the ids of schemas, and the schemas of ids, each asked for only once.
+
+Calls block; from asyncio run them in a thread (`AvroSerde.prepare` does). Safe to share between threads and serdes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from http.client import HTTPException
+from typing import Any, NamedTuple
+
+from ottla.base.errors import ErrorCode
+from ottla.client.errors import ClientError
+
+_CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+_TRY_ANOTHER = 500
+
+
+class SchemaRegistryError(ClientError):
+    """The registry could not be reached or refused. `status` is HTTP's, None if there was no answer."""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def retriable(self) -> bool:
+        return self.status is None or self.status >= _TRY_ANOTHER
+
+
+class RegisteredSchema(NamedTuple):
+    text: str
+    """The schema itself."""
+    schema_type: str
+    """AVRO, JSON or PROTOBUF."""
+    references: tuple[RegisteredSchema, ...] = ()
+    """Schemas that this one uses by name, those that others need first."""
+
+
+class SchemaRegistry:
+    """`urls` are the addresses of one registry; the next is tried where one does not answer."""
+
+    def __init__(
+        self, urls: str | Sequence[str], *, auth: tuple[str, str] | None = None, timeout_ms: int = 10_000
+    ) -> None:
+        given = urls.split(",") if isinstance(urls, str) else urls
+        self._urls = [url.strip().rstrip("/") for url in given if url.strip()]
+        if not self._urls or not all(url.startswith(("http://", "https://")) for url in self._urls):
+            raise ValueError(f"a schema registry needs addresses such as http://host:8081, but {urls!r} was given")
+        self._timeout_s = timeout_ms / 1000
+        self._headers = {"Accept": f"{_CONTENT_TYPE}, application/json", "Content-Type": _CONTENT_TYPE}
+        if auth is not None:
+            self._headers["Authorization"] = "Basic " + base64.b64encode(":".join(auth).encode()).decode()
+        self._lock = threading.Lock()
+        self._schemas: dict[int, RegisteredSchema] = {}
+        self._ids: dict[tuple[str, str], int] = {}
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        known = self._schemas.get(schema_id)
+        if known is not None:
+            return known
+        with self._lock:
+            if schema_id not in self._schemas:
+                answer = self._ask("GET", f"/schemas/ids/{schema_id}", f"schema id {schema_id}")
+                self._schemas[schema_id] = self._parse(answer)
+            return self._schemas[schema_id]
+
+    def register(self, subject: str, schema: str, *, schema_type: str = "AVRO") -> int:
+        """The id of the schema under the subject, where it is added if it is new and compatible."""
+        return self._id_of(subject, schema, schema_type, f"/subjects/{_quote(subject)}/versions")
+
+    def lookup(self, subject: str, schema: str, *, schema_type: str = "AVRO") -> int:
+        """The id of a schema that must be under the subject already."""
+        return self._id_of(subject, schema, schema_type, f"/subjects/{_quote(subject)}")
+
+    def _id_of(self, subject: str, schema: str, schema_type: str, path: str) -> int:
+        key = subject, schema
+        known = self._ids.get(key)
+        if known is not None:
+            return known
+        with self._lock:
+            if key not in self._ids:
+                body = {"schema": schema} if schema_type == "AVRO" else {"schema": schema, "schemaType": schema_type}
+                answer = self._ask("POST", path, f"subject {subject}", body)
+                schema_id = answer.get("id")
+                if not isinstance(schema_id, int):
+                    raise SchemaRegistryError(f"the schema registry gave no id for subject {subject}: {answer}")
+                self._ids[key] = schema_id
+            return self._ids[key]
+
+    def _parse(self, answer: dict[str, Any]) -> RegisteredSchema:
+        text = answer.get("schema")
+        if not isinstance(text, str):
+            raise SchemaRegistryError(f"the schema registry answered without a schema: {answer}")
+        references = []
+        for reference in answer.get("references") or ():
+            subject, version = reference["subject"], reference["version"]
+            path = f"/subjects/{_quote(subject)}/versions/{version}"
+            references.append(self._parse(self._ask("GET", path, f"version {version} of subject {subject}")))
+        return RegisteredSchema(text, answer.get("schemaType") or "AVRO", tuple(references))
+
+    def _ask(self, method: str, path: str, what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        failure: SchemaRegistryError | None = None
+        for url in self._urls:
+            request = urllib.request.Request(url + path, data, self._headers, method=method)
+            try:
+                with urllib.request.urlopen(request, timeout=self._timeout_s) as response:
+                    answer = json.load(response)
+            except urllib.error.HTTPError as e:
+                with e:
+                    failure = SchemaRegistryError(f"{what}: {_complaint(e, url)}", status=e.code)
+                if e.code < _TRY_ANOTHER:
+                    raise failure from None
+            except (OSError, HTTPException) as e:
+                reason = e.reason if isinstance(e, urllib.error.URLError) else e
+                failure = SchemaRegistryError(f"{what}: the schema registry at {url} cannot be reached: {reason}")
+            except ValueError as e:
+                failure = SchemaRegistryError(f"{what}: what answers at {url} is no schema registry: {e}")
+            else:
+                if isinstance(answer, dict):
+                    return answer
+                failure = SchemaRegistryError(f"{what}: what answers at {url} is no schema registry")
+        assert failure is not None
+        raise failure
+
+
+def _complaint(error: urllib.error.HTTPError, url: str) -> str:
+    """The registry says what is wrong in JSON; whatever stands before it, in whatever it likes."""
+    try:
+        message = json.load(error)["message"]
+    except (ValueError, KeyError, TypeError):
+        message = error.reason
+    return f"the schema registry at {url} answered {error.code}: {message}"
+
+
+def _quote(subject: str) -> str:
+    return urllib.parse.quote(subject, safe="")
