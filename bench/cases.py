@@ -206,6 +206,11 @@ REBALANCE = AbsoluteCase(
 REBALANCE_MEMBERS = 100
 REBALANCE_ROUNDS = 10
 
+TRANSACTIONS = 300
+QUICK_TRANSACTIONS = 150
+TRANSACTIONS_TARGETS = {1: Target(0.5, 0.75), 10: Target(0.5, 0.75), 100: Target(0.5, 0.75)}
+"""By the number of records in each. The mock cluster keeps no log of transactions and writes no markers."""
+
 END_TO_END_MESSAGES = 160_000
 END_TO_END_TARGETS = {"produce": Target(0.75, 0.9), "consume": Target(0.9, 1.0)}
 

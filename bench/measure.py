@@ -93,6 +93,9 @@ class Bench:
                     yield from self._commits(commit_case, broker, mock, place)
             if wanted(cases.REBALANCE.name):
                 yield self._rebalance(broker)
+            for records, target in cases.TRANSACTIONS_TARGETS.items():
+                if wanted(f"transactions-{records}"):
+                    yield self._transactions(records, target, broker, mock)
             if wanted("end-to-end"):
                 yield from self._end_to_end(broker, mock, place)
             if wanted(cases.LONG_POLL.name):
@@ -192,6 +195,33 @@ class Bench:
         shape = (broker.port, group, cases.REBALANCE_MEMBERS, cases.REBALANCE_ROUNDS)
         result = self._run([sys.executable, "-m", "bench.group_load", *map(str, shape)])
         return _absolute(cases.REBALANCE, result["rebalance_ms"])
+
+    # Transactions
+
+    def _transactions(self, records: int, target: Target, broker: Peer, mock: Peer) -> Row:
+        case = AbsoluteCase(
+            name=f"transactions-{records}",
+            title=f"transactions of {records} record{'s' if records > 1 else ''}",
+            unit="transactions/s",
+            target=None,
+        )
+        self.say(case.title)
+        topic = _topic(f"txn-{records}")
+        count = cases.QUICK_TRANSACTIONS if self.is_quick else cases.TRANSACTIONS
+        for peer in (broker, mock):
+            create_topic(peer.port, topic)
+        results: dict[str, list[dict[str, float]]] = {broker.name: [], mock.name: []}
+        for _ in range(self.rounds):
+            for peer in (broker, mock):
+                shape = (peer.port, topic, cases.MOCK_PARTITIONS, records, count)
+                results[peer.name].append(self._run([sys.executable, "-m", "bench.transactions", *map(str, shape)]))
+        rates = {name: [result["transactions_per_s"] for result in of_side] for name, of_side in results.items()}
+        notes = ", ".join(
+            f"{name} p50 {statistics.median(result['p50_ms'] for result in of_side):.2f} ms and p99 "
+            f"{statistics.median(result['p99_ms'] for result in of_side):.2f} ms"
+            for name, of_side in results.items()
+        )
+        return _against(case, "mock", target, rates, notes)
 
     # A whole client
 
