@@ -22,6 +22,7 @@ SESSION_MS = 2_000
 SLACK_MS = 2_000
 """How much later than its session's end a silent member may be removed."""
 
+INCREMENTAL = ["confluent-cooperative", "kafka-python-cooperative", KIP_848]
 ONE_PER_CLIENT = ["confluent-range", KIP_848, "kafka-python-range", "aiokafka-range"]
 
 
@@ -51,6 +52,11 @@ def test_members_join_and_leave_one_by_one(group_broker: BrokerProcess, new_topi
         scene.join("c", topics=topics)
         scene.settle({"a", "b", "c"}, all_of(new_topic))
         assert sorted(map(len, scene.ledger.shares().values())) == [2, 2, 2]
+        if client in INCREMENTAL:
+            # Who keeps a partition through a rebalance goes on reading it.
+            given_up = {p for event in scene.ledger.events("a") if event.kind == "revoked" for p in event.partitions}
+            assert len(given_up) == PARTITIONS - 2
+            assert not given_up & scene.ledger.shares()["a"]
         write_records(group_broker.bootstrap, new_topic, PARTITIONS, 50, first=50)
         scene.leave(first)
         scene.settle({"b", "c"}, all_of(new_topic))
@@ -73,6 +79,24 @@ def test_clients_of_every_make_share_a_group(group_broker: BrokerProcess, new_to
             scene.leave(members[make])
             scene.settle(set(makes[number:]), all_of(new_topic))
     assert scene.ledger.consumed() == expected(new_topic, 50)
+
+
+def test_a_group_whose_members_all_left_takes_members_of_the_other_protocol(
+    group_broker: BrokerProcess, new_topic: str
+) -> None:
+    make_topic(group_broker.bootstrap, new_topic, PARTITIONS)
+    group = f"{new_topic}-group"
+    with CommitWatch(group_broker, group) as commits:
+        for number, client in enumerate(["confluent-range", KIP_848, "kafka-python-cooperative"]):
+            write_records(group_broker.bootstrap, new_topic, PARTITIONS, 10, first=10 * number)
+            with Scene(group_broker, group, client) as scene:
+                for name in ("a", "b"):
+                    scene.join(name, topics=(new_topic,))
+                scene.settle({"a", "b"}, all_of(new_topic))
+                commits.wait_for(ends(new_topic, 10 * (number + 1)))
+            # It goes on where those before it stopped.
+            only = {p: values[-10:] for p, values in expected(new_topic, 10 * (number + 1)).items()}
+            assert scene.ledger.consumed() == only
 
 
 @pytest.mark.parametrize("client", ONE_PER_CLIENT)

@@ -17,8 +17,8 @@ from tests.interop.peers.confluent import LOG, make_topic
 
 pytestmark = pytest.mark.interop
 
-POLL_INTERVAL_MS = 3_000
-SESSION_MS = 2_000
+POLL_INTERVAL_MS = 1_500
+SESSION_MS = 1_000
 
 
 @pytest.mark.parametrize("client", ["confluent-range", KIP_848])
