@@ -41,6 +41,7 @@ class PartitionQueue:
         self.in_flight: list[Batch] = []
         self.next_serial = 0
         self.last_done_order: tuple[int, ...] = ()
+        """The latest batch of this producer id and epoch that the broker has accepted."""
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.next_sequence = 0

@@ -188,6 +188,7 @@ class BatchSender:
         queue.producer_epoch = self.producer_epoch
         queue.next_sequence = 0
         queue.confirmed = False
+        queue.last_done_order = ()
 
     def _number_anew(self, queue: PartitionQueue) -> None:
         """There is a gap before the first batch, and nothing is in flight: all that is left starts from 0 again."""
@@ -273,8 +274,7 @@ class BatchSender:
             for part in self._accumulator.split(batch):
                 queue.put_back(part)
         elif code in _OUT_OF_ORDER and self._settings.idempotent and self._settings.transactional_id is None:
-            batch.refused = True
-            queue.put_back(batch)
+            self._out_of_order(queue, batch, done)
         elif info is not None and info.retriable and batch.attempts <= self._settings.retries:
             self._retry_later(queue, batch, now_ms)
         elif (
@@ -289,6 +289,18 @@ class BatchSender:
         else:
             self._refuse(batch, result, done)
 
+    def _out_of_order(self, queue: PartitionQueue, batch: Batch, done: list[Batch]) -> None:
+        if batch.maybe_stored and batch.order < queue.last_done_order:
+            # A later batch was accepted, which only the storing of this one made possible. It is too old to be known.
+            batch.succeed(UNKNOWN_OFFSET)
+            done.append(batch)
+            return
+        # Behind a batch that has yet to be stored, being out of order is only to be expected.
+        batch.refused = all(
+            earlier.refused for earlier in (*queue.queue, *queue.in_flight) if earlier.order < batch.order
+        )
+        queue.put_back(batch)
+
     def _retry_later(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> None:
         client = self._settings.client
         batch.retry_at_ms = now_ms + backoff_ms(batch.attempts, client.retry_backoff_ms, client.retry_backoff_max_ms)
@@ -297,22 +309,20 @@ class BatchSender:
     def _stored(self, queue: PartitionQueue, batch: Batch, result: PartitionResult, done: list[Batch]) -> None:
         if self._settings.idempotent and batch.producer_epoch == queue.producer_epoch:
             queue.confirmed = True
-            if batch.maybe_stored:
-                self._infer_earlier(queue, batch, done)
-        queue.last_done_order = max(queue.last_done_order, batch.order)
+            queue.last_done_order = max(queue.last_done_order, batch.order)
+            self._infer_earlier(queue, batch, done)
         if not batch.done:
             batch.succeed(result.base_offset, result.log_append_time_ms)
             done.append(batch)
 
     def _infer_earlier(self, queue: PartitionQueue, batch: Batch, done: list[Batch]) -> None:
-        """The broker has recognised `batch`: what it refused as too old before that, it had stored."""
+        """The broker has accepted `batch`: what it refused as too old before that, it had stored."""
         for earlier in list(queue.queue):
             if (
                 earlier.order < batch.order
                 and earlier.refused
                 and earlier.maybe_stored
                 and earlier.producer_epoch == batch.producer_epoch
-                and earlier.order > queue.last_done_order
             ):
                 queue.queue.remove(earlier)
                 earlier.succeed(UNKNOWN_OFFSET)

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.base.errors import ErrorCode
+from ottla.client.errors import DeliveryTimeoutError, RecordTooLargeError
+from tests.unit.client.core.model_broker import TOPIC, World
+
+RETRIABLE = [
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+]
+AFTER_APPEND = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+partitions = st.integers(0, 1)
+nodes = st.integers(0, 1)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), partitions, st.integers(1, 4)),
+        st.tuples(st.just("pump"), st.integers(0, 200)),
+        st.tuples(st.just("pump"), st.just(0)),
+        st.tuples(st.just("handle"), nodes),
+        st.tuples(st.just("handle"), nodes),
+        st.tuples(st.just("reply"), nodes),
+        st.tuples(st.just("refuse"), nodes, st.sampled_from(RETRIABLE)),
+        st.tuples(st.just("late"), nodes, st.sampled_from(AFTER_APPEND)),
+        st.tuples(st.just("disconnect"), nodes),
+        st.tuples(st.just("zombie"), nodes),
+        st.tuples(st.just("move"), partitions),
+        st.tuples(st.just("metadata")),
+    ),
+    max_size=120,
+)
+
+
+def run(world: World, script: list[tuple[object, ...]]) -> None:
+    for name, *arguments in script:
+        match name, arguments:
+            case "send", (int(partition), int(count)):
+                for _ in range(count):
+                    world.send(partition)
+            case "pump", (int(passed_ms),):
+                world.now_ms += passed_ms
+                world.pump()
+            case "handle", (int(node),):
+                world.handle(node)
+            case "refuse", (int(node), ErrorCode() as error):
+                world.handle(node, error)
+            case "late", (int(node), ErrorCode() as error):
+                world.handle(node, error, after_append=True)
+            case "reply", (int(node),):
+                world.reply(node)
+            case "disconnect", (int(node),):
+                world.disconnect(node)
+            case "zombie", (int(node),):
+                world.zombie(node)
+            case "move", (int(partition),):
+                world.move_leader(partition)
+            case "metadata", ():
+                world.learn_metadata()
+            case "restart", ():
+                world.restart()
+            case _:
+                raise AssertionError(name)
+
+
+@settings(max_examples=300)
+@given(steps, st.sampled_from([0, 80, 120]))
+def test_nothing_is_lost_doubled_or_reordered(script: list[tuple[object, ...]], batch_size: int) -> None:
+    world = World(2, **{"batch.size": batch_size, "linger.ms": 0})
+    run(world, script)
+    world.heal()
+    world.check_exactly_once()
+
+
+@settings(max_examples=200)
+@given(st.lists(st.one_of(steps.map(lambda script: script[:6]), st.just([("restart",)])), max_size=25))
+def test_the_same_with_brokers_that_forget_older_batches(scripts: list[list[tuple[object, ...]]]) -> None:
+    world = World(2, **{"batch.size": 0, "linger.ms": 0})
+    run(world, [step for script in scripts for step in script])
+    world.heal()
+    world.check_exactly_once()
+
+
+@settings(max_examples=100)
+@given(steps)
+def test_batches_that_are_too_large_are_split(script: list[tuple[object, ...]]) -> None:
+    world = World(2, max_batch_bytes=110, **{"batch.size": 400, "linger.ms": 0})
+    run(world, script)
+    world.heal()
+    world.check_exactly_once()
+
+
+@settings(max_examples=100)
+@given(steps)
+def test_order_holds_without_idempotence_if_only_one_request_is_in_flight(script: list[tuple[object, ...]]) -> None:
+    world = World(
+        2,
+        **{"batch.size": 0, "linger.ms": 0, "enable.idempotence": False, "max.in.flight.requests.per.connection": 1},
+    )
+    run(world, [step for step in script if step[0] != "zombie"])
+    world.heal()
+    for log, sent in zip(world.logs, world.sent, strict=True):
+        firsts = list(dict.fromkeys(log.values))
+        assert firsts == sent
+
+
+def filled(count: int, **settings: object) -> World:
+    """A world where the first record is stored and `count` single-record batches follow it."""
+    world = World(**{"batch.size": 0, "linger.ms": 0, **settings})
+    world.send()
+    world.pump()
+    world.handle(0)
+    world.reply(0)
+    for _ in range(count):
+        world.send()
+    world.pump()
+    return world
+
+
+def test_the_first_batch_goes_alone_then_five_are_in_flight() -> None:
+    world = World(**{"batch.size": 0, "linger.ms": 0})
+    for _ in range(9):
+        world.send()
+    world.pump()
+    assert len(world.connections[0]) == 1
+    world.handle(0)
+    world.reply(0)
+    world.pump()
+    assert len(world.connections[0]) == 5
+
+
+def test_batches_behind_a_failed_one_are_sent_again_in_order() -> None:
+    world = filled(5)
+    world.handle(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    while world.handle(0):
+        pass
+    while world.reply(0):
+        pass
+    assert len(world.logs[0].values) == 1
+    world.heal()
+    world.check_exactly_once()
+    assert world.sender.producer_epoch == 0
+
+
+def test_a_restarted_broker_that_recognises_only_the_last_batch_has_stored_the_others_too() -> None:
+    world = filled(5)
+    while world.handle(0):
+        pass
+    world.disconnect(0)
+    world.restart()
+    world.heal()
+    world.check_exactly_once()
+    assert world.sender.producer_epoch == 0
+    offsets = [batch.metadata(index).offset for batch, index, _ in world.receipts]
+    assert offsets == [0, -1, -1, -1, -1, 5]
+
+
+def test_a_gap_is_closed_by_a_new_epoch() -> None:
+    world = filled(3)
+    world.handle(0, ErrorCode.INVALID_RECORD)
+    while world.handle(0):
+        pass
+    while world.reply(0):
+        pass
+    lost = world.sent[0].pop(1)
+    world.heal()
+    assert world.logs[0].values == world.sent[0]
+    assert world.sender.producer_epoch == 1
+    errors = {value: batch.error_of(index) for batch, index, value in world.receipts}
+    assert [value for value, error in errors.items() if error is not None] == [lost]
+
+
+def test_the_last_epoch_is_followed_by_another_producer_id() -> None:
+    world = World(**{"batch.size": 0, "linger.ms": 0})
+    world.sender.set_producer(7, 2**15 - 1)
+    for _ in range(3):
+        world.send()
+    world.pump()
+    world.handle(0)
+    world.reply(0)
+    world.pump()
+    world.handle(0, ErrorCode.INVALID_RECORD)
+    world.handle(0)
+    world.reply(0)
+    world.reply(0)
+    world.pump()
+    assert world.sender.needs_producer_id
+    world.sender.set_producer(8, 0)
+    world.heal()
+    assert world.logs[0].values == [world.sent[0][0], world.sent[0][2]]
+
+
+def test_a_batch_fails_when_its_time_is_up_and_says_whether_it_was_sent() -> None:
+    world = World(**{"batch.size": 0, "linger.ms": 0, "request.timeout.ms": 100, "delivery.timeout.ms": 1000})
+    world.send()
+    world.send()
+    world.pump()
+    world.now_ms += 1000
+    world.pump()
+    (sent, _, _), (unsent, _, _) = world.receipts
+    assert isinstance(sent.error, DeliveryTimeoutError) and "may have been stored" in str(sent.error)
+    assert isinstance(unsent.error, DeliveryTimeoutError) and "never sent" in str(unsent.error)
+    assert world.accumulator.free_bytes == world.accumulator.buffer_memory
+    world.send()
+    world.heal()
+    assert world.logs[0].values == [world.sent[0][0], world.sent[0][2]]
+
+
+def test_one_record_that_is_too_large_fails_and_the_others_go_on() -> None:
+    world = World(max_batch_bytes=150, **{"batch.size": 2000, "linger.ms": 0})
+    world.send()
+    world.send(size=200)
+    world.send()
+    world.pump()
+    world.heal()
+    assert world.logs[0].values == [world.sent[0][0], world.sent[0][2]]
+    outcomes = [batch.error_of(index) for batch, index, _ in world.receipts]
+    assert outcomes[0] is None and outcomes[2] is None
+    assert isinstance(outcomes[1], RecordTooLargeError)
+
+
+def test_retries_are_counted_and_pause_longer_each_time() -> None:
+    world = World(**{"batch.size": 0, "linger.ms": 0, "retries": 3, "retry.backoff.max.ms": 350})
+    world.send()
+    pauses = []
+    for _ in range(4):
+        world.pump()
+        assert world.handle(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+        world.reply(0)
+        wake_ms = world.sender.next_wake_ms(world.now_ms)
+        if wake_ms is not None:
+            pauses.append(wake_ms - world.now_ms)
+            world.now_ms = wake_ms
+    assert pauses == [100, 200, 350]
+    (batch, _, _) = world.receipts[0]
+    assert batch.error is not None and batch.error.code is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_a_reply_that_names_the_new_leader_saves_the_question() -> None:
+    world = filled(1)
+    world.move_leader(0)
+    world.handle(0)
+    world.reply(0)
+    world.now_ms += 100
+    world.pump()
+    assert len(world.connections[1]) == 1
+
+
+def test_an_error_that_concerns_the_whole_client_fails_everything() -> None:
+    world = filled(3)
+    world.handle(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    world.reply(0)
+    assert world.sender.fatal_error is not None and world.sender.fatal_error.fatal
+    assert all(batch.done for batch, _, _ in world.receipts)
+    world.pump()
+    assert world.sender.drain(world.now_ms) == []
+
+
+@pytest.mark.parametrize("why", ["linger", "flush", "memory", "full"])
+def test_a_batch_lingers_until_there_is_a_reason_to_send_it(why: str) -> None:
+    world = World(**{"batch.size": 100, "linger.ms": 10})
+    world.send()
+    world.pump()
+    assert not world.connections[0]
+    match why:
+        case "linger":
+            assert world.sender.next_wake_ms(world.now_ms) == world.now_ms + 10
+            world.now_ms += 10
+        case "flush":
+            world.sender.flushing = 1
+        case "memory":
+            world.accumulator.waiting = 1
+        case "full":
+            for _ in range(3):
+                world.send()
+    world.pump()
+    assert len(world.connections[0]) == 1
+
+
+def test_requests_stay_within_their_size_and_carry_one_batch_per_partition() -> None:
+    world = World(4, **{"batch.size": 500, "linger.ms": 0, "max.request.size": 1000})
+    for partition in range(4):
+        for _ in range(30):
+            world.send(partition)
+    calls = world.sender.drain(world.now_ms)
+    for call in calls:
+        assert len({batch.partition for batch in call.batches}) == len(call.batches)
+        assert sum(batch.size for batch in call.batches) <= 1000
+    assert {batch.partition for call in calls for batch in call.batches} == {0, 1, 2, 3}
+    assert all(batch.topic == TOPIC for call in calls for batch in call.batches)
