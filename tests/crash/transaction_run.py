@@ -1,8 +1,8 @@
 """Kills brokers and clients in the middle of transactions and judges the rest. `make crash-transactions` runs it.
 
-The first half writes transactions to eight partitions and kills the broker at seeded moments, most of which fall
-between the decision and some of its markers: every transaction must be there whole or not at all. The second half
-copies one topic into another, exactly once, while broker and copier are killed in turns.
+The first half writes transactions to eight partitions and kills the broker at seeded moments, some of which fall
+between a decision and its last marker: every transaction must be there whole or not at all. The second half copies one
+topic into another, exactly once, while broker and copier are killed in turns.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.broker.config import BrokerConfig
 from ottla.broker.coordinator_runtime import CoordinatorRuntime, Shard
-from ottla.broker.txn_markers import Marker, write_marker
+from ottla.broker.txn_markers import Marker, write_marker, write_marker_at_once
 from ottla.machines.cluster.topic_names import TRANSACTION_STATE_TOPIC
 from ottla.machines.transactions.answers import SendMarkers, append_failure_code
 from ottla.machines.transactions.record_types import parse_record
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 MARKER_WAIT_MS = 30_000
 RETRY_MS = 100
+AT_ONCE_MAX = 64
+"""More markers than this are not written in one go, for everybody else would wait meanwhile."""
 _MARKER_IS_POINTLESS = frozenset(
     {
         # The partition knows a newer producer or coordinator, or is gone: whoever comes later has ended it.
@@ -77,12 +79,39 @@ class TransactionCoordinator:
     def _perform(self, shard: Shard[TransactionShard], effect: Any) -> None:
         if not isinstance(effect, SendMarkers):
             raise TypeError(f"a transaction cannot ask for {effect!r}")
-        self._broker.spawn(self._send_markers(shard, effect))
+        marker = Marker(effect.producer_id, effect.producer_epoch, effect.commit, effect.coordinator_epoch)
+        left = self._write_at_once(effect.partitions, marker)
+        if left:
+            self._broker.spawn(self._send_markers(shard, effect, left, marker))
+        else:
+            self._markers_written(shard, effect)
 
-    async def _send_markers(self, shard: Shard[TransactionShard], order: SendMarkers) -> None:
+    def _write_at_once(self, partitions: Sequence[TopicPartition], marker: Marker) -> Sequence[TopicPartition]:
+        """Writes the markers that need nobody's help; returns the other partitions.
+
+        A client whose commit is answered after them finds its transaction ended, and need not try its next one twice.
+        """
+        if len(partitions) > AT_ONCE_MAX:
+            return partitions
+        left = []
+        for tp in partitions:
+            try:
+                if not write_marker_at_once(self._broker, tp, marker):
+                    left.append(tp)
+            except KafkaError as e:
+                # It is tried again, where what cannot be repaired is told from what can.
+                log.info("%s: the marker of producer %d is not written yet: %s", tp, marker.producer_id, e)
+                left.append(tp)
+        return left
+
+    async def _send_markers(
+        self, shard: Shard[TransactionShard], order: SendMarkers, partitions: Sequence[TopicPartition], marker: Marker
+    ) -> None:
         """Does not give up: a transaction whose outcome is decided must be ended in every partition."""
-        marker = Marker(order.producer_id, order.producer_epoch, order.commit, order.coordinator_epoch)
-        await asyncio.gather(*(self._send_marker(shard, tp, marker) for tp in order.partitions))
+        await asyncio.gather(*(self._send_marker(shard, tp, marker) for tp in partitions))
+        self._markers_written(shard, order)
+
+    def _markers_written(self, shard: Shard[TransactionShard], order: SendMarkers) -> None:
         if not shard.is_dropped:
             decision = shard.machine.markers_written(
                 order.transactional_id,

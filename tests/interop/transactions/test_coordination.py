@@ -35,7 +35,7 @@ from tests.interop.transactions.raw_producer import (
     last_stable_offset,
     until,
 )
-from tests.interop.transactions.readers import read_values
+from tests.interop.transactions.readers import read_all, read_values
 from tests.raw_client import RawClient
 
 pytestmark = pytest.mark.interop
@@ -338,6 +338,35 @@ def test_a_topic_deleted_in_a_transaction_does_not_hold_it_up(
     assert read_values(own_broker.bootstrap, "kept") == [b"value"]
     assert read_values(own_broker.bootstrap, "deleted") == [b"anew"]
     assert own_broker.tracebacks() == []
+
+
+@pytest.mark.parametrize("version", [END_OLD, END_NEW])
+def test_where_a_broker_needs_nobody_else_a_transaction_has_ended_when_its_end_is_answered(
+    raw: RawClient, new_topic: str, version: int
+) -> None:
+    """Otherwise the next transaction of a quick client would be told to wait (KIP-890 makes it try again)."""
+    create_topic(raw, new_topic, partitions=2)
+    producer = RawProducer(raw, new_topic).init()
+    for number in range(1, 20):
+        for partition in (0, 1):
+            batch = producer.batch(new_topic, partition, b"%d" % number)
+            assert producer.send_batch(new_topic, partition, batch, version=PRODUCE_NEW).error_code == 0
+        producer.end(commit=True, version=version)
+        assert describe(raw, new_topic).transaction_state == "CompleteCommit"
+        assert [last_stable_offset(raw, new_topic, partition) for partition in (0, 1)] == [2 * number] * 2
+
+
+def test_a_transaction_over_many_partitions(txn_broker: BrokerProcess, raw: RawClient, new_topic: str) -> None:
+    count = 100
+    create_topic(raw, new_topic, partitions=count)
+    producer = RawProducer(raw, new_topic).init()
+    assert producer.add(new_topic, range(count)) == [0] * count
+    for partition in range(count):
+        assert producer.produce(new_topic, b"%d" % partition, partition=partition).error_code == 0
+    producer.end(commit=True)
+    in_state(raw, new_topic, "CompleteCommit")
+    found = read_all(txn_broker.bootstrap, new_topic, range(count))
+    assert found == {partition: [(0, b"%d" % partition)] for partition in range(count)}
 
 
 def write_marker(client: RawClient, topic: str, producer: tuple[int, int], coordinator_epoch: int) -> int:

@@ -81,6 +81,7 @@ def markers_written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
         await write_marker(broker, tp, marker, wait_ms=wait_ms)
 
     monkeypatch.setattr(transaction_coordinator, "write_marker", write_some)
+    monkeypatch.setattr(transaction_coordinator, "write_marker_at_once", lambda *_: False)
     yield allowed
 
 

@@ -58,11 +58,13 @@ async def _check_in_transaction(context: RequestContext, request: TxnOffsetCommi
                 *producer, [tp], token, version=_BROKER_ADD_VERSION, now_ms=now_ms
             ),
         )
-        code = answer.error_code
-    elif context.broker.config.flag("transaction.partition.verification.enable"):
-        code = context.broker.transactions.verify(*producer, [tp])[tp]
-    else:
+        if answer.error_code != ErrorCode.NONE:
+            code = verification_code(answer.error_code, ApiKey.TXN_OFFSET_COMMIT, context.version)
+            raise KafkaError(answer.message, code=code)
+    elif not context.broker.config.flag("transaction.partition.verification.enable"):
         return
+    # A partition that was just added is verified, too: were the transaction over by now, nothing would settle the offsets.
+    code = context.broker.transactions.verify(*producer, [tp])[tp]
     if code != ErrorCode.NONE:
         raise KafkaError(code=verification_code(code, ApiKey.TXN_OFFSET_COMMIT, context.version))
 
