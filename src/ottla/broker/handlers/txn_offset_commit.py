@@ -63,7 +63,7 @@ async def _check_in_transaction(context: RequestContext, request: TxnOffsetCommi
             raise KafkaError(answer.message, code=code)
     elif not context.broker.config.flag("transaction.partition.verification.enable"):
         return
-    # A partition that was just added is verified, too: were the transaction over by now, nothing would settle the offsets.
+    # One that was just added is verified, too: were the transaction over by now, nothing would settle the offsets.
     code = context.broker.transactions.verify(*producer, [tp])[tp]
     if code != ErrorCode.NONE:
         raise KafkaError(code=verification_code(code, ApiKey.TXN_OFFSET_COMMIT, context.version))
