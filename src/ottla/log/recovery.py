@@ -8,7 +8,7 @@ was read. Files that contradict the log are rebuilt in either case; the log itse
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -164,19 +164,17 @@ class _Loader:
         for at, segment in enumerate(segments[number:], start=number):
             if at > number:
                 self.producers.take_snapshot()
-            dropped = recover_segment(segment, self.producers, self.epochs)
+            later = segments[at + 1 :]
+            dropped = recover_segment(segment, self.producers, self.epochs, later)
             self._producers_are_known = True
             kept.append(segment)
             if dropped:
-                later = segments[at + 1 :]
                 _log.warning(
                     "%s: %d damaged bytes dropped at the end, and %d later segments",
                     segment.log.path,
                     dropped,
                     len(later),
                 )
-                for doomed in later:
-                    doomed.remove_files()
                 break
         for segment in kept[number:-1]:
             segment.seal()
@@ -262,10 +260,13 @@ class _Scanned(NamedTuple):
     batch: memoryview
 
 
-def recover_segment(segment: Segment, producers: ProducerStates, epochs: LeaderEpochs) -> int:
+def recover_segment(
+    segment: Segment, producers: ProducerStates, epochs: LeaderEpochs, later: Sequence[Segment] = ()
+) -> int:
     """Check every batch of the segment and make its indexes anew; returns how many bytes were cut off its end.
 
-    `producers` must stand at the segment's base offset; it and `epochs` learn what the batches say.
+    `producers` must stand at the segment's base offset; it and `epochs` learn what the batches say. If anything is cut
+    off, the `later` segments go first, the last one before all: whenever a kill comes, no gap is left behind.
     """
     file_size = segment.log.size()
     segment.size = 0
@@ -279,6 +280,8 @@ def recover_segment(segment: Segment, producers: ProducerStates, epochs: LeaderE
         end = position + header.size
     segment.size = end
     if end < file_size:
+        for doomed in reversed(later):
+            doomed.remove_files()
         segment.log.truncate(end)
     segment.time_index.maybe_append(segment.max_timestamp, segment.offset_of_max_timestamp)
     segment.write_indexes()

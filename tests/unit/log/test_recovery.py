@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.log.partition_log import Origin, PartitionLog
+from ottla.log.segment import Segment
 from ottla.log.swap import finish_swaps
 from ottla.records.batch import iter_headers
 from ottla.records.control import end_transaction_marker
@@ -172,6 +173,31 @@ class TestSeveralSegments:
         assert sorted(again.directory.glob("*.log")) == [s.log.path for s in again.segments.all()]
         again.append_as_leader(batch(), leader_epoch=9, now_ms=NOW_MS)
         assert [r.offset for r in read_all(again)] == list(range(kept_end + 1))
+
+    @pytest.mark.parametrize("survived_removals", [0, 1, 2])
+    def test_a_kill_while_damage_is_dropped_leaves_no_gap(
+        self, rolled: PartitionLog, monkeypatch: pytest.MonkeyPatch, survived_removals: int
+    ) -> None:
+        second = rolled.segments.all()[1]
+        second.log.write_at(second.size - 1, b"\xee")
+        kept_end = [header.base_offset for _, header in second.headers()][-1]
+        removals = 0
+        remove_files = Segment.remove_files
+
+        def killed(segment: Segment) -> None:
+            nonlocal removals
+            if removals == survived_removals:
+                raise KeyboardInterrupt
+            removals += 1
+            remove_files(segment)
+
+        monkeypatch.setattr(Segment, "remove_files", killed)
+        with pytest.raises(KeyboardInterrupt):
+            reopen(rolled, is_clean=False)
+        monkeypatch.undo()
+        again = reopen(rolled, is_clean=False)
+        assert again.log_end_offset == kept_end
+        assert [r.offset for r in read_all(again)] == list(range(kept_end))
 
     def test_below_the_recovery_point_nothing_is_checked(self, rolled: PartitionLog) -> None:
         expected_end = rolled.log_end_offset
