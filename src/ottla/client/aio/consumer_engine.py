@@ -20,7 +20,7 @@ from ottla.client.core.consumer_options import ConsumerSettings
 from ottla.client.core.consumer_record import AnyRecord
 from ottla.client.core.cursors import Cursor, Cursors, OffsetAndMetadata, Stage
 from ottla.client.core.fetch_planner import FetchCall, FetchPlanner
-from ottla.client.core.fetched_data import Convert
+from ottla.client.core.fetched_data import Converters
 from ottla.client.core.metadata import NO_LEADER, MetadataCache
 from ottla.client.core.offset_requests import (
     Membership,
@@ -59,6 +59,7 @@ _LOST_MEMBERSHIP = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
+_COMMIT_RETRIED = COORDINATOR_ERRORS | {ErrorCode.STALE_MEMBER_EPOCH}
 _UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 _FIRST_EPOCH_CHECK_FOR_CONSUMERS = 3
 
@@ -81,11 +82,15 @@ class ConsumerEngine:
         self.subscription = Subscription()
         self.cursors = Cursors()
         self.planner = FetchPlanner(settings, self.cursors, self.metadata)
-        self.convert: Mapping[str, Convert] = {}
+        self.convert: Converters | None = None
         self.failure: OttlaError | None = None
         """What has ended this consumer; every poll raises it."""
         self.is_closed = False
+        self.membership: Callable[[], Membership] = lambda: Membership(self.group_id())
+        """On whose behalf to commit; the group says if there is one."""
         self.on_metadata: Callable[[], None] | None = None
+        self.group_topics: frozenset[str] = frozenset()
+        """Of a group's leader: the topics of all members, which it has to watch."""
         self._coordinator: int | None = None
         self._news = asyncio.Event()
         self._wake = asyncio.Event()
@@ -189,7 +194,7 @@ class ConsumerEngine:
     # Metadata
 
     def _use_topics(self, now_ms: int) -> None:
-        for topic in self.cursors.topics | self.subscription.topics:
+        for topic in self.cursors.topics | self.subscription.topics | self.group_topics:
             self.metadata.use(topic, now_ms)
 
     async def _refresh_metadata(self) -> None:
@@ -418,7 +423,7 @@ class ConsumerEngine:
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], dict[TopicPartition, int]]:
         node_id = await self.coordinator()
-        connection = await self.group_request_link().connection_to(node_id)
+        connection = await self.link.connection_to(node_id)
         version = connection.version_for(OffsetFetchRequest)
         # Offsets of a transaction that is not settled yet could still be taken back (KIP-447).
         request = committed_request(self.membership(), partitions, version, require_stable=True)
@@ -437,16 +442,18 @@ class ConsumerEngine:
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
         if offsets:
-            await self.retry(lambda: self._commit_once(offsets), timeout_ms, retried=COORDINATOR_ERRORS)
+            await self.retry(lambda: self._commit_once(offsets), timeout_ms, retried=_COMMIT_RETRIED)
 
     async def _commit_once(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         membership = self.membership()
         node_id = await self.coordinator()
         request = commit_request(membership, offsets)
-        response = await self._to_coordinator(self.group_request_link().request(node_id, request, OffsetCommitResponse))
+        response = await self._to_coordinator(self.link.request(node_id, request, OffsetCommitResponse))
         for partition, code in read_commit(response).items():
             self.check_coordinator(code)
-            if code in _LOST_MEMBERSHIP:
+            # A KIP-848 member's epoch may have gone up on the way; with the new one the commit is good.
+            has_new_epoch = code == ErrorCode.STALE_MEMBER_EPOCH and self.membership() != membership
+            if code in _LOST_MEMBERSHIP and not has_new_epoch:
                 raise CommitFailedError(
                     f"{ERRORS[ErrorCode(code)].message}; the group has gone on without this consumer's offsets."
                     " Poll more often or process less per poll if this happens without members coming or going",
@@ -458,17 +465,10 @@ class ConsumerEngine:
 
     # The coordinator
 
-    def membership(self) -> Membership:
-        """On whose behalf to commit. Membership in a group overrides this."""
-        return Membership(self.group_id())
-
     def group_id(self) -> str:
         if self.settings.group_id is None:
             raise SubscriptionStateError("this needs a group.id, and the consumer has none")
         return self.settings.group_id
-
-    def group_request_link(self) -> ClusterLink:
-        return self.link
 
     async def coordinator(self) -> int:
         if self._coordinator is None or self._coordinator not in self.metadata.brokers:

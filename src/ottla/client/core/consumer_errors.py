@@ -8,7 +8,9 @@ from ottla.client.errors import ClientError
 
 __all__ = [
     "CommitFailedError",
+    "ConcurrentUseError",
     "CorruptRecordError",
+    "DeserializationError",
     "FencedInstanceError",
     "LogTruncationError",
     "NoOffsetError",
@@ -48,6 +50,12 @@ class CorruptRecordError(PartitionError):
         return False
 
 
+class DeserializationError(PartitionError):
+    """A record whose key or value the deserializer refuses. `seek(topic_partition, offset + 1)` passes over it."""
+
+    code = ErrorCode.INVALID_RECORD
+
+
 class NoOffsetError(PartitionError):
     """Nothing is committed, and `auto.offset.reset` is none."""
 
@@ -74,6 +82,12 @@ class CommitFailedError(ClientError):
     commit will be read again by somebody."""
 
     code = ErrorCode.ILLEGAL_GENERATION
+
+
+class ConcurrentUseError(ClientError):
+    """Two threads poll one consumer."""
+
+    code = ErrorCode.INVALID_REQUEST
 
 
 class FencedInstanceError(ClientError):

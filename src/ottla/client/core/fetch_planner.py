@@ -6,7 +6,6 @@ waiting, and all partitions together no more bytes than one answer may have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.base.errors import ERRORS, ErrorCode
@@ -16,7 +15,7 @@ from ottla.client.core.consumer_options import ConsumerSettings, Isolation
 from ottla.client.core.consumer_record import AnyRecord
 from ottla.client.core.cursors import Cursor, Cursors, Stage
 from ottla.client.core.fetch_session import FetchSession, Wanted
-from ottla.client.core.fetched_data import Convert, FetchedData, last_whole_batch
+from ottla.client.core.fetched_data import Converters, FetchedData, last_whole_batch
 from ottla.client.core.metadata import NO_LEADER, MetadataCache
 from ottla.client.errors import client_error
 from ottla.wire.apis.fetch import FetchablePartitionResponse, FetchRequest, FetchResponse
@@ -52,6 +51,8 @@ class FetchPlanner:
         self._sessions: dict[int, FetchSession] = {}
         self._in_flight: set[int] = set()
         self._turn = 0
+        self.chunks_done = 0
+        """How many answers have been read to their end: each makes room for another."""
         self._ready: list[AnyRecord] = []
         """Records of one batch that was decoded and not all taken yet; they belong to `_ready_cursor`."""
         self._ready_at = 0
@@ -254,7 +255,7 @@ class FetchPlanner:
             and self._cursors.find(cursor.topic_partition) is cursor
         )
 
-    def take(self, records_max: int, convert: Mapping[str, Convert] | None = None) -> list[AnyRecord]:
+    def take(self, records_max: int, convert: Converters | None = None) -> list[AnyRecord]:
         """Up to `records_max` records, of one partition after the other; their cursors' positions move past them.
 
         Raises what stands in the way of a partition, but not while records taken before can be returned.
@@ -263,7 +264,7 @@ class FetchPlanner:
         while len(taken) < records_max:
             if not self._has_ready():
                 try:
-                    if not self._decode_next(convert or {}):
+                    if not self._decode_next(convert):
                         break
                 except Exception:
                     if taken:
@@ -292,7 +293,7 @@ class FetchPlanner:
             cursor.position = ready[at - 1].offset + 1
             self._ready_at = at
 
-    def _decode_next(self, convert: Mapping[str, Convert]) -> bool:
+    def _decode_next(self, convert: Converters | None) -> bool:
         """Decodes the next batch that has something to show; False if there is none."""
         # A paused partition keeps what was decoded of it: its position says where to go on.
         self._set_ready_aside()
@@ -304,6 +305,7 @@ class FetchPlanner:
                 if found is None:
                     if cursor.chunks and cursor.chunks[0] is chunk:
                         cursor.chunks.popleft()
+                        self.chunks_done += 1
                     continue
                 header, records = found
                 if records and records[0].offset < cursor.position:
@@ -311,11 +313,19 @@ class FetchPlanner:
                 if not records:
                     cursor.position = max(cursor.position, chunk.next_offset)
                     continue
-                change = convert.get(cursor.topic_partition.topic)
-                self._ready = records if change is None else change(records)
-                self._ready_at = 0
+                end_offset = chunk.next_offset
+                if convert is not None:
+                    records, error = convert.convert(cursor.topic_partition.topic, records)
+                    if error is not None:
+                        end_offset = error.offset
+                        cursor.chunks.clear()
+                        cursor.halt(error)
+                        if not records:
+                            cursor.position = end_offset
+                            raise error
+                self._ready, self._ready_at = records, 0
                 self._ready_cursor, self._ready_turn = cursor, turn
-                self._ready_end, self._ready_epoch = chunk.next_offset, header.partition_leader_epoch
+                self._ready_end, self._ready_epoch = end_offset, header.partition_leader_epoch
                 return True
         for cursor in cursors:
             if cursor.error is not None:

@@ -7,11 +7,12 @@ records of aborted transactions. A damaged batch is an error that names it, each
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from ottla.base.errors import CorruptBatchError
 from ottla.base.types import ReadBuffer, TopicPartition
-from ottla.client.core.consumer_errors import CorruptRecordError
+from ottla.client.core.consumer_errors import CorruptRecordError, DeserializationError
 from ottla.client.core.consumer_record import AnyRecord, make_record_class
 from ottla.records.batch import (
     CONTROL_BIT,
@@ -23,8 +24,6 @@ from ottla.records.batch import (
 )
 from ottla.records.control import ControlType, parse_control_key
 from ottla.records.reader import read_records, read_records_as
-
-Convert = Callable[[list[AnyRecord]], list[AnyRecord]]
 
 
 class RecordClasses:
@@ -146,29 +145,49 @@ def last_whole_batch(records: ReadBuffer) -> BatchHeader | None:
     return last
 
 
-def converter(
-    topic: str,
-    key: Callable[[str, bytes | None], Any] | None,
-    value: Callable[[str, bytes | None], Any] | None,
-) -> Convert | None:
-    """Applies deserializers to a list of records; None if there is nothing to apply."""
-    if key is None and value is None:
-        return None
-    new_tuple = tuple.__new__
+class Converters:
+    """Deserializers applied to the records of a topic, in one pass over each batch."""
 
-    def convert(records: list[AnyRecord]) -> list[AnyRecord]:
-        return [
-            new_tuple(
-                type(record),
-                (
-                    record[0],
-                    record[1],
-                    record[2] if key is None else key(topic, record[2]),
-                    record[3] if value is None else value(topic, record[3]),
-                    record[4],
-                ),
-            )
-            for record in records
-        ]
+    def __init__(self, key: Any, value: Any) -> None:
+        """Each is None, a function of the bytes, or an object with `deserialize(topic, data)`."""
+        self._key = key
+        self._value = value
 
-    return convert
+    def convert(self, topic: str, records: list[AnyRecord]) -> tuple[list[AnyRecord], DeserializationError | None]:
+        """The records up to the first that cannot be converted, and what is wrong with that one."""
+        if self._key is None and self._value is None:
+            return records, None
+        key, value = _reader_of(self._key, topic), _reader_of(self._value, topic)
+        new_tuple = tuple.__new__
+        converted: list[AnyRecord] = []
+        for record in records:
+            offset, timestamp, key_bytes, value_bytes, headers = record
+            try:
+                fields = (offset, timestamp, key(key_bytes), value(value_bytes), headers)
+            except Exception as e:
+                error = _unreadable(record, e)
+                error.__cause__ = e
+                return converted, error
+            converted.append(new_tuple(type(record), fields))
+        return converted, None
+
+
+def _reader_of(deserializer: Any, topic: str) -> Callable[[bytes | None], Any]:
+    if deserializer is None:
+        return _as_it_is
+    if hasattr(deserializer, "deserialize"):
+        return partial(deserializer.deserialize, topic)
+    return cast("Callable[[bytes | None], Any]", deserializer)
+
+
+def _as_it_is(data: bytes | None) -> bytes | None:
+    return data
+
+
+def _unreadable(record: AnyRecord, reason: Exception) -> DeserializationError:
+    return DeserializationError(
+        f"the record at offset {record.offset} cannot be deserialized ({reason});"
+        f" seek to {record.offset + 1} to pass over it",
+        topic_partition=record.topic_partition,
+        offset=record.offset,
+    )

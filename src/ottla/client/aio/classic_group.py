@@ -1,0 +1,241 @@
+"""The classic group protocol at work: joins, syncs and heartbeats, as `ClassicMember` says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.types import TopicPartition
+from ottla.client.core.group_member import ClassicMember, Verdict
+from ottla.client.core.group_protocol import GroupAssignor, choose_assignors
+from ottla.client.core.offset_requests import Membership
+from ottla.client.core.rebalance import Change, difference
+from ottla.wire.apis.heartbeat import HeartbeatResponse
+from ottla.wire.apis.join_group import JoinGroupResponse
+from ottla.wire.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ottla.wire.apis.sync_group import SyncGroupResponse
+from ottla.wire.message import Request, Response
+
+if TYPE_CHECKING:
+    from ottla.client.aio.group_runner import GroupRunner
+
+log = logging.getLogger(__name__)
+R = TypeVar("R", bound=Response)
+
+_JOIN_GRACE_MS = 5_000
+"""How much longer than a rebalance may take an answer to a join is waited for."""
+
+_UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
+
+
+class ClassicGroup:
+    def __init__(self, runner: GroupRunner, assignors: Sequence[GroupAssignor]) -> None:
+        self._runner = runner
+        self._engine = runner.engine
+        self._settings = runner.settings
+        self._member = ClassicMember(self._settings, choose_assignors(self._settings.assignors, assignors))
+        self._must_join = True
+        self._is_lost = False
+        self._is_joining = False
+        self._changed = asyncio.Event()
+        self._joined_topics: frozenset[str] = frozenset()
+        self._counted: dict[str, int] = {}
+        """Of the leader: the partition counts its last assignment was made from."""
+
+    def membership(self) -> Membership:
+        return self._member.membership()
+
+    def subscription_changed(self) -> None:
+        if self._engine.subscription.topics != self._joined_topics:
+            self._rejoin()
+
+    def metadata_changed(self) -> None:
+        if self._member.is_leader and self._counted and self._counts(set(self._counted)) != self._counted:
+            self._rejoin()
+
+    def _counts(self, topics: Collection[str]) -> dict[str, int]:
+        known = self._engine.metadata.topics
+        return {topic: known[topic].partition_count if topic in known else 0 for topic in topics}
+
+    def _rejoin(self) -> None:
+        self._must_join = True
+        self._changed.set()
+
+    # The life of a member
+
+    async def run(self) -> None:
+        heartbeats = asyncio.get_running_loop().create_task(self._keep_beating())
+        try:
+            while True:
+                await self._wait_until_joining()
+                await self._give_up_before_joining()
+                assigned = await self._join()
+                if assigned is not None:
+                    await self._apply(assigned)
+        finally:
+            heartbeats.cancel()
+
+    async def _wait_until_joining(self) -> None:
+        while True:
+            self._changed.clear()
+            # A member whose application has stopped polling would only be thrown out again.
+            may_join = not self._runner.poll_timer.has_expired(self._engine.now_ms())
+            if self._is_lost or (self._must_join and self._engine.subscription.topics and may_join):
+                return
+            try:
+                async with asyncio.timeout(0.1 if self._must_join and not may_join else None):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _give_up_before_joining(self) -> None:
+        held = self._engine.cursors.partitions
+        if self._is_lost:
+            self._runner.partitions_lost()
+            await self._runner.step(Change.LOST, held)
+            self._is_lost = False
+            self._must_join = True
+        elif not self._member.is_cooperative:
+            await self._runner.step(Change.REVOKED, held)
+        else:
+            topics = self._engine.subscription.topics
+            await self._runner.step(Change.REVOKED, [p for p in held if p.topic not in topics])
+
+    async def _join(self) -> list[TopicPartition] | None:
+        """One attempt; None if it has to be begun again."""
+        topics = self._engine.subscription.topics
+        if not topics or self._runner.poll_timer.has_expired(self._engine.now_ms()):
+            return None
+        self._must_join = False
+        self._joined_topics = topics
+        self._is_joining = True
+        try:
+            request = self._member.join_request(topics, self._engine.cursors.partitions)
+            wait_ms = self._settings.max_poll_interval_ms + _JOIN_GRACE_MS
+            response = await self._ask(request, JoinGroupResponse, wait_ms)
+            if not await self._go_on(self._member.joined(response)):
+                return None
+            assignments: dict[str, bytes] = {}
+            if self._member.is_leader:
+                counts = await self._partition_counts()
+                if self._member.must_assign:
+                    assignments = self._member.assign(counts)
+            answer = await self._ask(self._member.sync_request(assignments), SyncGroupResponse, wait_ms)
+            verdict, partitions = self._member.synced(answer, self._engine.now_ms())
+            return partitions if await self._go_on(verdict) else None
+        except KafkaError as e:
+            if e.code not in _UNREACHABLE and not e.retriable:
+                raise
+            await self._go_on(Verdict.FIND_COORDINATOR)
+            return None
+        finally:
+            self._is_joining = False
+            self._changed.set()
+
+    async def _go_on(self, verdict: Verdict) -> bool:
+        if verdict is Verdict.FINE:
+            return True
+        self._must_join = True
+        if verdict is Verdict.LOST:
+            self._member.forget()
+            self._is_lost = bool(self._engine.cursors.partitions)
+        elif verdict is Verdict.FIND_COORDINATOR:
+            self._engine.forget_coordinator()
+        if verdict in (Verdict.FIND_COORDINATOR, Verdict.AGAIN):
+            await asyncio.sleep(self._settings.client.retry_backoff_ms / 1000)
+        return False
+
+    async def _partition_counts(self) -> dict[str, int]:
+        topics = self._member.group_topics()
+        self._engine.group_topics = frozenset(topics)
+        if any(topic not in self._engine.metadata.topics for topic in topics):
+            now_ms = self._engine.now_ms()
+            for topic in topics:
+                self._engine.metadata.use(topic, now_ms)
+            await self._engine.wait_for_metadata()
+        self._counted = self._counts(topics)
+        return {topic: count for topic, count in self._counted.items() if count}
+
+    async def _apply(self, assigned: list[TopicPartition]) -> None:
+        held = self._engine.cursors.partitions
+        change = difference(held, assigned)
+        if change.revoked:
+            await self._runner.step(Change.REVOKED, change.revoked)
+            # Whoever is to get these waits for this member to join without them (KIP-429).
+            self._rejoin()
+        if not self._is_lost:
+            await self._runner.step(Change.ASSIGNED, change.added)
+
+    # Heartbeats
+
+    async def _keep_beating(self) -> None:
+        while True:
+            try:
+                await self._beat()
+            except asyncio.CancelledError:
+                raise
+            except KafkaError as e:
+                if e.code not in _UNREACHABLE and not e.retriable:
+                    self._engine.fail(e)
+                    return
+                self._engine.forget_coordinator()
+                await asyncio.sleep(self._settings.client.retry_backoff_ms / 1000)
+
+    async def _beat(self) -> None:
+        now_ms = self._engine.now_ms()
+        timer = self._runner.poll_timer
+        due_ms = min(self._member.heartbeat_due_ms(), timer.due_ms() if not timer.is_polling else 2**62)
+        if not self._may_beat():
+            await asyncio.sleep(0.02)
+            return
+        if now_ms < due_ms:
+            await asyncio.sleep(min(due_ms - now_ms, 1000) / 1000)
+            return
+        if timer.has_expired(now_ms):
+            log.warning(
+                "poll was not called for %d ms (max.poll.interval.ms): leaving the group", timer.max_poll_interval_ms
+            )
+            await self.leave("poll was not called for max.poll.interval.ms")
+            self._lose()
+            return
+        request = self._member.heartbeat_request(now_ms)
+        response = await self._ask(request, HeartbeatResponse, self._settings.client.request_timeout_ms)
+        verdict = self._member.heartbeat_answered(request, response.error_code)
+        if not self._may_beat():
+            return
+        if verdict is Verdict.REJOIN:
+            self._rejoin()
+        elif verdict is Verdict.LOST:
+            self._lose()
+        elif verdict is Verdict.FIND_COORDINATOR:
+            self._engine.forget_coordinator()
+
+    def _may_beat(self) -> bool:
+        # A join or sync that waits at the coordinator is a sign of life itself.
+        return self._member.is_member and not self._is_joining
+
+    def _lose(self) -> None:
+        self._member.forget()
+        self._is_lost = bool(self._engine.cursors.partitions)
+        self._runner.partitions_lost()
+        self._rejoin()
+
+    async def leave(self, reason: str) -> None:
+        member_id = self._member.member_id
+        if not member_id:
+            return
+        node_id = await self._engine.coordinator()
+        connection = await self._engine.link.connection_to(node_id)
+        request = self._member.leave_request(connection.version_for(LeaveGroupRequest), reason)
+        self._member.forget()
+        self._must_join = True
+        if request is not None:
+            await self._engine.link.request(node_id, request, LeaveGroupResponse)
+
+    async def _ask(self, request: Request, response_class: type[R], timeout_ms: int) -> R:
+        node_id = await self._engine.coordinator()
+        connection = await self._engine.group_link.connection_to(node_id)
+        return await connection.request(request, response_class, timeout_ms=timeout_ms)

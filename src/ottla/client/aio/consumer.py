@@ -1,0 +1,507 @@
+"""The consumer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast, overload
+
+from ottla.base.errors import ErrorCode, KafkaError, kafka_error
+from ottla.base.types import TopicPartition
+from ottla.client.aio.consumer_engine import NEVER_MS, ConsumerEngine
+from ottla.client.aio.group_runner import GroupRunner, RebalanceStep
+from ottla.client.cluster import PartitionInfo
+from ottla.client.core.consumer_options import EARLIEST, LATEST, ConsumerSettings
+from ottla.client.core.consumer_record import AnyRecord, ConsumerRecord, K, V
+from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.core.fetched_data import Converters
+from ottla.client.core.group_protocol import GroupAssignor
+from ottla.client.core.offset_requests import OffsetAndTimestamp
+from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceListener
+from ottla.client.core.settings import merge_settings
+from ottla.client.errors import ClientClosedError, ClientError
+from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+log = logging.getLogger(__name__)
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+
+class TopicDeserializer(Protocol[T_co]):
+    def deserialize(self, topic: str, data: bytes | None) -> T_co: ...
+
+
+Deserializer: TypeAlias = TopicDeserializer[T] | Callable[[bytes | None], T]
+"""Turns the bytes of a key or value into an object: a function, or an object that also wants to know the topic."""
+
+Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | int]
+CommitCallback: TypeAlias = Callable[[Mapping[TopicPartition, OffsetAndMetadata], ClientError | None], object]
+
+
+class Consumer(Generic[K, V]):
+    """Reads records, alone or as a member of a group. Use it with `async with`, or call `start` and `close`.
+
+    Settings have Kafka's names in a mapping (`{"group.id": "billing"}`) or are keywords (`group_id="billing"`).
+    """
+
+    @overload
+    def __init__(
+        self: Consumer[bytes | None, bytes | None],
+        config: Mapping[str, object] | None = None,
+        *,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[GroupAssignor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[bytes | None, V],
+        config: Mapping[str, object] | None = None,
+        *,
+        value_deserializer: Deserializer[V],
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[GroupAssignor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[K, bytes | None],
+        config: Mapping[str, object] | None = None,
+        *,
+        key_deserializer: Deserializer[K],
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[GroupAssignor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[K, V],
+        config: Mapping[str, object] | None = None,
+        *,
+        key_deserializer: Deserializer[K],
+        value_deserializer: Deserializer[V],
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[GroupAssignor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        key_deserializer: Any = None,
+        value_deserializer: Any = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[GroupAssignor] = (),
+        **settings: object,
+    ) -> None:
+        self.settings = ConsumerSettings.parse(merge_settings(config, settings))
+        self._engine = ConsumerEngine(self.settings)
+        self._engine.convert = Converters(key_deserializer, value_deserializer)
+        self._group = GroupRunner(self._engine, assignors)
+        self._engine.membership = self._group.membership
+        self._interceptors = list(interceptors)
+        self._listener: RebalanceListener | None = None
+        self._next_commit_ms = NEVER_MS
+        self._is_started = False
+
+    # Life
+
+    async def start(self) -> Self:
+        """Finds the cluster; `async with` calls this."""
+        self._engine.check_open()
+        if not self._is_started:
+            await self._engine.start()
+            self._is_started = True
+            if self.settings.commits_automatically:
+                self._next_commit_ms = self._engine.now_ms() + self.settings.auto_commit_interval_ms
+            self._group.start()
+        return self
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self, timeout: float = 30.0) -> None:
+        """Commits if that is automatic, leaves the group, closes the connections. Closing twice is harmless."""
+        step = await self._begin_closing(timeout)
+        try:
+            if step is not None:
+                await self._tell_listener(step)
+        finally:
+            await self._finish_closing(timeout)
+
+    async def _begin_closing(self, timeout: float) -> RebalanceStep | None:
+        """What the listener is to be told before the group is left."""
+        if self._engine.is_closed or not self._is_started or self._engine.failure is not None:
+            return None
+        try:
+            async with asyncio.timeout(timeout):
+                if self.settings.commits_automatically:
+                    await self._group.commit_quietly(self._engine.cursors.committable())
+        except TimeoutError:
+            log.warning("the consumer is closed without a last commit, which took longer than %s s", timeout)
+        return self._group.step_before_leaving()
+
+    async def _finish_closing(self, timeout: float) -> None:
+        if self._engine.is_closed:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await self._group.leave()
+        except (KafkaError, TimeoutError) as e:
+            log.warning("the consumer left its group without saying so: %s", e)
+        finally:
+            await self._engine.close()
+
+    # What to read
+
+    def subscribe(
+        self, topics: Collection[str] | re.Pattern[str], *, listener: RebalanceListener | None = None
+    ) -> None:
+        """Reads topics, or all whose names the pattern matches, shared with the other members of the group.
+
+        It replaces an earlier subscription. An empty list is the same as `unsubscribe`.
+        """
+        self._engine.check_open()
+        self._engine.group_id()
+        if isinstance(topics, re.Pattern):
+            self._engine.subscription.subscribe_pattern(topics)
+        elif not topics and not isinstance(topics, str):
+            return self.unsubscribe()
+        else:
+            self._engine.subscription.subscribe(topics)
+        self._listener = listener
+        self._engine.metadata.request_update()
+        self._group.subscription_changed()
+        self._engine.wake()
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Reads these partitions and no others, without sharing them with a group."""
+        self._engine.check_open()
+        chosen = [TopicPartition(*partition) for partition in partitions]
+        self._engine.subscription.assign(chosen)
+        self._engine.cursors.replace(chosen)
+        self._engine.wake()
+
+    def unsubscribe(self) -> None:
+        """Reads nothing any more, and leaves the group. The listener is not called: nobody polls for it."""
+        self._engine.check_open()
+        self._engine.subscription.unsubscribe()
+        self._engine.cursors.replace([])
+        self._group.unsubscribed()
+        self._listener = None
+
+    @property
+    def subscription(self) -> frozenset[str]:
+        return self._engine.subscription.topics
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        return self._engine.cursors.partitions
+
+    # Records
+
+    async def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
+        """Records, as soon as there are any; an empty list if none came within `timeout` seconds.
+
+        Rebalances take place in here, so it has to be called at least every `max.poll.interval.ms`.
+        """
+        records_max = max_records or self.settings.max_poll_records
+        deadline_s = asyncio.get_running_loop().time() + timeout
+        while True:
+            left_s = deadline_s - asyncio.get_running_loop().time()
+            step = await self._wait(left_s)
+            if step is not None:
+                await self._tell_listener(step)
+                continue
+            records = self._take(records_max)
+            if records or left_s <= 0:
+                self._engine.wake()
+                return records
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
+        while True:
+            for record in await self.poll(1.0):
+                yield record
+
+    async def _wait(self, timeout_s: float) -> RebalanceStep | None:
+        """Until there are records to take, or nothing has come in time; a step has to be told to the listener first."""
+        self._check_started()
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        with self._group.polling():
+            while True:
+                if self._engine.failure is not None:
+                    raise self._engine.failure
+                if self._group.steps:
+                    step = self._group.steps.popleft()
+                    await self._group.before_step(step)
+                    return step
+                self._commit_if_due()
+                if self._engine.planner.has_records():
+                    return None
+                left_s = deadline_s - loop.time()
+                if left_s <= 0:
+                    # With no time to wait, others in the loop still have to get their turn.
+                    await asyncio.sleep(0)
+                    return None
+                await self._engine.wait_for_news(left_s)
+
+    def _take(self, records_max: int) -> list[ConsumerRecord[K, V]]:
+        """For the thread that polls, which need not be the loop's."""
+        records = self._engine.take(records_max)
+        return cast("list[ConsumerRecord[K, V]]", self._intercepted(records) if records else records)
+
+    def _take_if_quiet(self, records_max: int) -> list[ConsumerRecord[K, V]]:
+        """What is at hand, unless a poll has something else to do first. For the thread that polls."""
+        now_ms = self._engine.now_ms()
+        if self._group.steps or self._engine.failure is not None or now_ms >= self._next_commit_ms:
+            return []
+        self._group.poll_timer.touch(now_ms)
+        return self._take(records_max)
+
+    def _intercepted(self, records: list[AnyRecord]) -> list[AnyRecord]:
+        for interceptor in self._interceptors:
+            records = interceptor.on_consume(records)
+        return records
+
+    def _check_started(self) -> None:
+        self._engine.check_open()
+        if not self._is_started:
+            raise ClientClosedError("this consumer is not started: use `async with`, or call start()")
+
+    async def _tell_listener(self, step: RebalanceStep) -> None:
+        try:
+            called = self._call_listener(step)
+            if inspect.isawaitable(called):
+                await called
+        finally:
+            step.finish()
+
+    def _call_listener(self, step: RebalanceStep) -> object:
+        listener = self._listener
+        if listener is None or (step.change is not Change.ASSIGNED and not step.partitions):
+            return None
+        call = {
+            Change.REVOKED: listener.on_revoked,
+            Change.ASSIGNED: listener.on_assigned,
+            Change.LOST: listener.on_lost,
+        }[step.change]
+        return call(step.partitions)
+
+    # Positions
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int, leader_epoch: int | None = None) -> None:
+        """Makes `offset` the next one to read. Nothing is committed by this."""
+        if offset < 0:
+            raise ValueError(f"an offset must not be negative, but was {offset}; see seek_to_beginning and seek_to_end")
+        self._engine.check_open()
+        self._engine.cursors.of(TopicPartition(*partition)).seek(offset, leader_epoch)
+        self._engine.wake()
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """All assigned partitions, if none are named."""
+        self._reset(partitions, EARLIEST)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """With read_committed the end is where the first open transaction begins."""
+        self._reset(partitions, LATEST)
+
+    def _reset(self, partitions: Iterable[TopicPartition] | None, timestamp: int) -> None:
+        self._engine.check_open()
+        for cursor in self._engine.cursors.chosen(partitions):
+            cursor.request_reset(timestamp)
+        self._engine.wake()
+
+    async def position(self, partition: TopicPartition | tuple[str, int], timeout: float | None = None) -> int:
+        """The offset of the next record `poll` would return."""
+        self._check_started()
+        cursor = self._engine.cursors.of(TopicPartition(*partition))
+        try:
+            async with asyncio.timeout(self._timeout_ms(timeout) / 1000):
+                while not cursor.has_position:
+                    if cursor.error is not None:
+                        raise cursor.error
+                    self._engine.wake()
+                    await asyncio.sleep(0.005)
+        except TimeoutError as e:
+            raise ClientError(
+                f"the position in {cursor.topic_partition} was not found in time", code=ErrorCode.REQUEST_TIMED_OUT
+            ) from e
+        return cursor.position
+
+    def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """`poll` returns nothing of these partitions until `resume`. They stay assigned."""
+        for cursor in self._engine.cursors.chosen(partitions):
+            cursor.is_paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        for cursor in self._engine.cursors.chosen(partitions):
+            cursor.is_paused = False
+        self._engine.wake()
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(cursor.topic_partition for cursor in self._engine.cursors.all() if cursor.is_paused)
+
+    def lag(self, partition: TopicPartition | tuple[str, int]) -> int | None:
+        """Records between the position and the end, as of the last fetch; None before the first."""
+        return self._engine.cursors.of(TopicPartition(*partition)).lag
+
+    # Offsets in the log
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        return await self._offsets_at(partitions, EARLIEST, timeout)
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offsets the next records will get; with read_committed, where the first open transaction begins."""
+        return await self._offsets_at(partitions, LATEST, timeout)
+
+    async def _offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp: int, timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        self._check_started()
+        wanted = dict.fromkeys((TopicPartition(*partition) for partition in partitions), timestamp)
+        found = await self._engine.find_offsets(wanted, self._timeout_ms(timeout))
+        return {partition: answer.offset for partition, answer in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time (milliseconds since 1970); None where there is none."""
+        self._check_started()
+        for partition, timestamp in timestamps.items():
+            if timestamp < 0:
+                raise ValueError(f"the time for {partition} must not be negative, but was {timestamp}")
+        found = await self._engine.find_offsets(timestamps, self._timeout_ms(timeout))
+        return {partition: answer if answer.offset >= 0 else None for partition, answer in found.items()}
+
+    # Commits
+
+    async def commit(
+        self, offsets: Offsets | ConsumerRecord[Any, Any] | None = None, timeout: float | None = None
+    ) -> None:
+        """Commits the positions, given offsets (the next to read), or that a record and all before it are done."""
+        self._check_started()
+        chosen = self._chosen_offsets(offsets)
+        await self._engine.commit(chosen, self._timeout_ms(timeout))
+        self._committed(chosen)
+
+    def commit_async(
+        self,
+        offsets: Offsets | ConsumerRecord[Any, Any] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> None:
+        """Starts a commit. It is not tried again if it fails, for a later one may have been made meanwhile."""
+        self._check_started()
+        self._engine.spawn(self._commit_once(self._chosen_offsets(offsets), callback))
+
+    async def _commit_once(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None
+    ) -> None:
+        error = await self._group.commit_in_turn(offsets)
+        if error is None:
+            self._committed(offsets)
+        if callback is not None:
+            callback(offsets, error)
+        elif error is not None:
+            log.warning("offsets were not committed: %s", error)
+
+    def _committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        for interceptor in self._interceptors:
+            interceptor.on_commit(offsets)
+
+    def _commit_if_due(self) -> None:
+        now_ms = self._engine.now_ms()
+        if now_ms < self._next_commit_ms:
+            return
+        self._next_commit_ms = now_ms + self.settings.auto_commit_interval_ms
+        offsets = self._engine.cursors.committable()
+        if offsets:
+            self._engine.spawn(self._commit_once(offsets, None))
+
+    def _chosen_offsets(
+        self, offsets: Offsets | ConsumerRecord[Any, Any] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        self._engine.group_id()
+        if offsets is None:
+            return self._engine.cursors.committable()
+        if isinstance(offsets, ConsumerRecord):
+            return {offsets.topic_partition: OffsetAndMetadata(offsets.offset + 1, "", offsets.leader_epoch)}
+        chosen = {
+            TopicPartition(*partition): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+            for partition, offset in offsets.items()
+        }
+        for partition, offset in chosen.items():
+            if offset.offset < 0:
+                raise ValueError(f"the offset to commit for {partition} must not be negative, but was {offset.offset}")
+        return chosen
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None where it has not."""
+        self._check_started()
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        return await self._engine.find_committed(wanted, self._timeout_ms(timeout))
+
+    # The cluster
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
+        found = await self._topics([topic], timeout)
+        return found.get(topic, [])
+
+    async def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        """All topics this client may see, internal ones too."""
+        return await self._topics(None, timeout)
+
+    async def _topics(self, names: list[str] | None, timeout: float | None) -> dict[str, list[PartitionInfo]]:
+        self._check_started()
+        request = MetadataRequest(
+            topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=False,
+        )
+
+        async def attempt() -> dict[str, list[PartitionInfo]]:
+            response = await self._engine.link.request_any(
+                lambda connection: (request, connection.version_for(MetadataRequest)), MetadataResponse
+            )
+            found = {}
+            for topic in response.topics:
+                if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE:
+                    raise kafka_error(topic.error_code)
+                if topic.error_code and names is not None:
+                    code = ErrorCode(topic.error_code)
+                    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        continue
+                    raise kafka_error(code)
+                found[topic.name or ""] = [
+                    PartitionInfo(
+                        partition.partition_index,
+                        partition.leader_id,
+                        partition.leader_epoch,
+                        tuple(partition.replica_nodes),
+                        tuple(partition.isr_nodes),
+                        tuple(partition.offline_replicas),
+                    )
+                    for partition in sorted(topic.partitions, key=lambda entry: entry.partition_index)
+                ]
+            return found
+
+        return await self._engine.retry(attempt, self._timeout_ms(timeout))
+
+    def _timeout_ms(self, timeout: float | None) -> int:
+        return self.settings.api_timeout_ms if timeout is None else max(0, int(timeout * 1000))

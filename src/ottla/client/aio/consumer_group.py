@@ -1,0 +1,153 @@
+"""The KIP-848 protocol at work: heartbeats, and reconciling what is held with what the coordinator wants held."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import TYPE_CHECKING
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.types import TopicPartition
+from ottla.client.core.consumer_group_member import ConsumerGroupMember
+from ottla.client.core.group_member import Verdict
+from ottla.client.core.offset_requests import Membership
+from ottla.client.core.rebalance import Change, difference
+from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+
+if TYPE_CHECKING:
+    from ottla.client.aio.group_runner import GroupRunner
+
+log = logging.getLogger(__name__)
+
+_UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
+
+
+class ConsumerProtocolGroup:
+    def __init__(self, runner: GroupRunner) -> None:
+        self._runner = runner
+        self._engine = runner.engine
+        self._settings = runner.settings
+        self._member = ConsumerGroupMember(self._settings, str(uuid.uuid4()))
+        self._owned: frozenset[TopicPartition] = frozenset()
+        """What the coordinator is told: partitions stay owned until the application has let go of them."""
+        self._changed = asyncio.Event()
+        self._reconciling: asyncio.Task[None] | None = None
+
+    def membership(self) -> Membership:
+        return self._member.membership()
+
+    def subscription_changed(self) -> None:
+        self._changed.set()
+
+    def metadata_changed(self) -> None:
+        self._changed.set()
+
+    async def run(self) -> None:
+        try:
+            while True:
+                self._changed.clear()
+                try:
+                    await self._turn()
+                except KafkaError as e:
+                    if e.code not in _UNREACHABLE and not e.retriable:
+                        raise
+                    self._engine.forget_coordinator()
+                    self._member.resend(self._engine.now_ms() + self._settings.client.retry_backoff_ms)
+                await self._pause()
+        finally:
+            if self._reconciling is not None:
+                self._reconciling.cancel()
+
+    async def _pause(self) -> None:
+        now_ms = self._engine.now_ms()
+        topics = self._engine.subscription.topics
+        if not topics:
+            due_ms = now_ms + 60_000
+        elif self._runner.poll_timer.has_expired(now_ms):
+            due_ms = now_ms + 100
+        else:
+            due_ms = min(self._member.heartbeat_due_ms(topics, self._owned), now_ms + 1000)
+        try:
+            async with asyncio.timeout(max(0, due_ms - now_ms) / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _turn(self) -> None:
+        now_ms = self._engine.now_ms()
+        topics = self._engine.subscription.topics
+        if self._runner.poll_timer.has_expired(now_ms):
+            if self._member.is_member:
+                log.warning(
+                    "poll was not called for %d ms (max.poll.interval.ms): leaving the group",
+                    self._settings.max_poll_interval_ms,
+                )
+                await self.leave("poll was not called for max.poll.interval.ms")
+                self._lose()
+            return
+        if topics and now_ms >= self._member.heartbeat_due_ms(topics, self._owned):
+            await self._beat(topics, now_ms)
+        self._reconcile_if_needed()
+
+    async def _beat(self, topics: frozenset[str], now_ms: int) -> None:
+        ids = {name: topic.topic_id for name, topic in self._engine.metadata.topics.items()}
+        request = self._member.heartbeat_request(topics, self._owned, ids, now_ms)
+        verdict = self._member.answered(await self._ask(request), self._engine.now_ms())
+        if verdict is Verdict.LOST:
+            self._lose()
+        elif verdict is Verdict.FIND_COORDINATOR:
+            self._engine.forget_coordinator()
+
+    async def _ask(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+        node_id = await self._engine.coordinator()
+        return await self._engine.group_link.request(node_id, request, ConsumerGroupHeartbeatResponse)
+
+    # Reconciliation
+
+    def _wanted(self) -> frozenset[TopicPartition] | None:
+        names = {topic.topic_id: name for name, topic in self._engine.metadata.topics.items()}
+        wanted = self._member.wanted(names)
+        if wanted is None and self._member.target:
+            self._engine.metadata.request_update()
+            self._engine.wake()
+        return wanted
+
+    def _reconcile_if_needed(self) -> None:
+        if self._reconciling is not None and not self._reconciling.done():
+            return
+        wanted = self._wanted()
+        if wanted is not None and wanted != self._owned:
+            self._reconciling = self._engine.spawn(self._reconcile(wanted))
+
+    async def _reconcile(self, wanted: frozenset[TopicPartition]) -> None:
+        epoch = self._member.epoch
+        change = difference(self._owned, wanted)
+        if change.revoked:
+            await self._runner.step(Change.REVOKED, change.revoked)
+            self._owned -= change.revoked
+            self._changed.set()
+            # The coordinator hands out more once it has heard of this, maybe other than it now seems.
+            if self._member.epoch < epoch or self._wanted() != wanted:
+                return
+        if change.added:
+            self._owned |= change.added
+            await self._runner.step(Change.ASSIGNED, change.added)
+        self._changed.set()
+
+    def _lose(self) -> None:
+        if self._reconciling is not None:
+            self._reconciling.cancel()
+        self._member.forget()
+        self._runner.partitions_lost()
+        lost, self._owned = self._owned | self._engine.cursors.partitions, frozenset()
+        self._reconciling = self._engine.spawn(self._runner.step(Change.LOST, lost))
+
+    async def leave(self, reason: str) -> None:
+        request = self._member.leave_request()
+        self._member.forget()
+        self._owned = frozenset()
+        if request is not None:
+            log.debug("leaving the group: %s", reason)
+            node_id = await self._engine.coordinator()
+            await self._engine.link.request(node_id, request, ConsumerGroupHeartbeatResponse)

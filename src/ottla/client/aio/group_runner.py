@@ -1,0 +1,181 @@
+"""A consumer's life in its group: what both protocols share.
+
+Joining and heartbeats go on in the background. Partitions change hands only in steps that a poll carries out, between
+two batches of records, where the application can commit what it has done. Every method is for the thread of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from ottla.base.errors import KafkaError
+from ottla.base.types import TopicPartition
+from ottla.client.aio.classic_group import ClassicGroup
+from ottla.client.aio.consumer_engine import ConsumerEngine, as_client_error
+from ottla.client.aio.consumer_group import ConsumerProtocolGroup
+from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.core.group_member import PollTimer
+from ottla.client.core.group_protocol import GroupAssignor
+from ottla.client.core.offset_requests import Membership
+from ottla.client.core.rebalance import Change
+from ottla.client.errors import ClientError
+
+log = logging.getLogger(__name__)
+
+
+class RebalanceStep:
+    """Something the listener is told; partitions that go are gone when it is finished."""
+
+    def __init__(
+        self, change: Change, partitions: Collection[TopicPartition], on_finish: Callable[[], None] | None = None
+    ) -> None:
+        self.change = change
+        self.partitions = frozenset(partitions)
+        self._on_finish = on_finish
+        self._finished = asyncio.Event()
+
+    async def wait_finished(self) -> None:
+        await self._finished.wait()
+
+    def finish(self) -> None:
+        if self._on_finish is not None:
+            self._on_finish()
+        self._finished.set()
+
+
+class GroupRunner:
+    def __init__(self, engine: ConsumerEngine, assignors: Sequence[GroupAssignor]) -> None:
+        self.engine = engine
+        self.settings = engine.settings
+        self.steps: deque[RebalanceStep] = deque()
+        self.poll_timer = PollTimer(self.settings.max_poll_interval_ms, engine.now_ms())
+        self._commits = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._is_started = False
+        self._protocol: ClassicGroup | ConsumerProtocolGroup | None = None
+        if self.settings.group_id is not None:
+            uses_new = self.settings.uses_consumer_protocol
+            self._protocol = ConsumerProtocolGroup(self) if uses_new else ClassicGroup(self, assignors)
+        engine.on_metadata = self._metadata_changed
+
+    # Life
+
+    def start(self) -> None:
+        self._is_started = True
+        self._run_if_needed()
+
+    def _run_if_needed(self) -> None:
+        if self._is_started and self._task is None and self._protocol and self.engine.subscription.uses_group:
+            self._task = self.engine.spawn(self._protocol.run())
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        while self.steps:
+            self.steps.popleft().finish()
+
+    def subscription_changed(self) -> None:
+        self._match_pattern()
+        if self._protocol is not None:
+            self._protocol.subscription_changed()
+        self._run_if_needed()
+
+    def unsubscribed(self) -> None:
+        self.stop()
+        if self._protocol is not None and self._is_started:
+            self.engine.spawn(self._leave_quietly("the consumer has unsubscribed"))
+
+    async def _leave_quietly(self, reason: str) -> None:
+        try:
+            await self.leave(reason)
+        except KafkaError as e:
+            log.info("the group was left without saying so: %s", e)
+
+    async def leave(self, reason: str = "the consumer is being closed") -> None:
+        self.stop()
+        if self._protocol is not None:
+            await self._protocol.leave(reason)
+
+    def membership(self) -> Membership:
+        if self._protocol is None or not self.engine.subscription.uses_group:
+            return Membership(self.engine.group_id())
+        return self._protocol.membership()
+
+    # Metadata
+
+    def _match_pattern(self) -> bool:
+        existing = [
+            (topic.name, topic.is_internal)
+            for topic in self.engine.metadata.topics.values()
+            if not topic.error_code and topic.partitions
+        ]
+        return self.engine.subscription.match(existing, exclude_internal=self.settings.exclude_internal_topics)
+
+    def _metadata_changed(self) -> None:
+        changed = self._match_pattern()
+        if self._protocol is not None and self.engine.subscription.uses_group:
+            if changed:
+                self._protocol.subscription_changed()
+            self._protocol.metadata_changed()
+
+    # Steps
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        self.poll_timer.begin(self.engine.now_ms())
+        try:
+            yield
+        finally:
+            self.poll_timer.end(self.engine.now_ms())
+
+    async def step(self, change: Change, partitions: Collection[TopicPartition]) -> None:
+        """Waits until a poll has told the listener. Partitions that come can be sought from then on."""
+        if change is Change.ASSIGNED:
+            self.engine.cursors.add(partitions)
+            self.engine.wake()
+            step = RebalanceStep(change, partitions)
+        else:
+            if not partitions:
+                return
+            step = RebalanceStep(change, partitions, lambda: self.engine.cursors.remove(partitions))
+        self.steps.append(step)
+        self.engine.notify()
+        await step.wait_finished()
+
+    def partitions_lost(self) -> None:
+        """What waits to be given up in good order is already gone."""
+        for step in self.steps:
+            if step.change is Change.REVOKED:
+                step.change = Change.LOST
+
+    async def before_step(self, step: RebalanceStep) -> None:
+        """In the poll that carries the step out: everything returned so far counts as done."""
+        if step.change is Change.REVOKED and self.settings.commits_automatically:
+            await self.commit_quietly(self.engine.cursors.committable(step.partitions))
+
+    def step_before_leaving(self) -> RebalanceStep | None:
+        held = self.engine.cursors.partitions
+        if not held or not self.engine.subscription.uses_group:
+            return None
+        return RebalanceStep(Change.REVOKED, held, lambda: self.engine.cursors.remove(held))
+
+    # Commits
+
+    async def commit_in_turn(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> ClientError | None:
+        """One try, after those begun before: an older commit must not undo a newer one."""
+        async with self._commits:
+            try:
+                await self.engine.commit(offsets, 0 if not offsets else self.settings.client.request_timeout_ms)
+            except KafkaError as e:
+                return as_client_error(e)
+        return None
+
+    async def commit_quietly(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        error = await self.commit_in_turn(offsets)
+        if error is not None:
+            log.warning("offsets were not committed: %s", error)

@@ -1,0 +1,317 @@
+"""The consumer for threads: the calls of `ottla.client.aio.Consumer`, with an event loop in a thread behind them.
+
+Records are decoded in the thread that polls, and the listener is called there; only waiting is left to the loop.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, Self, TypeVar, overload
+
+from ottla.base.types import TopicPartition
+from ottla.client.aio.consumer import CommitCallback, Deserializer, Offsets
+from ottla.client.aio.consumer import Consumer as AsyncConsumer
+from ottla.client.aio.group_runner import RebalanceStep
+from ottla.client.cluster import PartitionInfo
+from ottla.client.core.consumer_errors import ConcurrentUseError
+from ottla.client.core.consumer_record import ConsumerRecord, K, V
+from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.core.group_protocol import GroupAssignor
+from ottla.client.core.offset_requests import OffsetAndTimestamp
+from ottla.client.core.rebalance import ConsumerInterceptor, RebalanceListener
+from ottla.client.errors import ClientClosedError, ForkedError
+from ottla.client.sync.loop_thread import LoopThread
+
+T = TypeVar("T")
+
+_ITERATION_POLL_S = 1.0
+
+
+class Consumer(Generic[K, V]):
+    """Reads records, alone or as a member of a group. Use it with `with`, or call `close`.
+
+    Settings have Kafka's names in a mapping (`{"group.id": "billing"}`) or are keywords (`group_id="billing"`). One
+    thread at a time may poll.
+    """
+
+    @overload
+    def __init__(
+        self: Consumer[bytes | None, bytes | None],
+        config: Mapping[str, object] | None = None,
+        *,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[GroupAssignor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[bytes | None, V],
+        config: Mapping[str, object] | None = None,
+        *,
+        value_deserializer: Deserializer[V],
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[GroupAssignor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[K, bytes | None],
+        config: Mapping[str, object] | None = None,
+        *,
+        key_deserializer: Deserializer[K],
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[GroupAssignor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[K, V],
+        config: Mapping[str, object] | None = None,
+        *,
+        key_deserializer: Deserializer[K],
+        value_deserializer: Deserializer[V],
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[GroupAssignor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        key_deserializer: Any = None,
+        value_deserializer: Any = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[GroupAssignor] = (),
+        **settings: object,
+    ) -> None:
+        self._inner: AsyncConsumer[K, V] = AsyncConsumer(
+            config,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            interceptors=interceptors,
+            assignors=assignors,
+            **settings,
+        )
+        self.settings = self._inner.settings
+        self._polling = threading.Lock()
+        self._is_forked = False
+        self._is_closed = False
+        self._chunks_done = 0
+        self._thread = LoopThread("ottla-consumer", self._forked)
+        try:
+            self._thread.call(self._inner.start())
+        except BaseException:
+            self._is_closed = True
+            self._thread.call(self._inner.close(0))
+            self._thread.stop()
+            raise
+
+    def _forked(self) -> None:
+        self._is_forked = True
+
+    # Life
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Commits if that is automatic, leaves the group, closes the connections. Closing twice is harmless."""
+        if self._is_closed or self._is_forked:
+            self._is_closed = True
+            return
+        self._is_closed = True
+        try:
+            step = self._thread.call(self._inner._begin_closing(timeout))
+            try:
+                if step is not None:
+                    self._tell_listener(step)
+            finally:
+                self._thread.call(self._inner._finish_closing(timeout))
+        finally:
+            self._thread.stop()
+
+    def _check_usable(self) -> None:
+        if self._is_forked:
+            raise ForkedError("this consumer was made before the process forked; make a new one in the child")
+        if self._is_closed:
+            raise ClientClosedError("this consumer is closed; make another one")
+
+    def _call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        self._check_usable()
+        return self._thread.call(make())
+
+    def _do(self, work: Callable[[], T]) -> T:
+        """Runs what does not wait in the loop's thread, where everything it touches lives."""
+
+        async def run() -> T:
+            return work()
+
+        return self._call(run)
+
+    # Records
+
+    def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
+        """Records, as soon as there are any; an empty list if none came within `timeout` seconds.
+
+        Rebalances take place in here, so it has to be called at least every `max.poll.interval.ms`.
+        """
+        self._check_usable()
+        if not self._polling.acquire(blocking=False):
+            raise ConcurrentUseError("another thread is polling this consumer; give every thread its own")
+        try:
+            records_max = max_records or self.settings.max_poll_records
+            return self._take_at_hand(records_max) or self._poll_in_loop(timeout, records_max)
+        finally:
+            self._polling.release()
+
+    def _take_at_hand(self, records_max: int) -> list[ConsumerRecord[K, V]]:
+        """What has been fetched already, without a detour through the loop; nothing if that has work for the poll."""
+        found = self._inner._take_if_quiet(records_max)
+        if found:
+            self._refill()
+        return found
+
+    def _refill(self) -> None:
+        engine = self._inner._engine
+        if engine.planner.chunks_done != self._chunks_done:
+            self._chunks_done = engine.planner.chunks_done
+            self._thread.loop.call_soon_threadsafe(engine.wake)
+
+    def _poll_in_loop(self, timeout: float, records_max: int) -> list[ConsumerRecord[K, V]]:
+        deadline_s = time.monotonic() + timeout
+        while True:
+            left_s = deadline_s - time.monotonic()
+            step = self._thread.call(self._inner._wait(left_s))
+            if step is not None:
+                self._tell_listener(step)
+                continue
+            # Decoding takes place here, so that it does not keep the loop from receiving.
+            found = self._inner._take(records_max)
+            if found or left_s <= 0:
+                self._refill()
+                return found
+
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
+        while True:
+            yield from self.poll(_ITERATION_POLL_S)
+
+    def _tell_listener(self, step: RebalanceStep) -> None:
+        try:
+            called = self._inner._call_listener(step)
+            if isinstance(called, Coroutine):
+                called.close()
+                raise TypeError("a listener of the sync consumer must not have coroutines; use ottla.aio.Consumer")
+        finally:
+            self._thread.loop.call_soon_threadsafe(step.finish)
+            # Partitions that go must be gone before the next records are taken.
+            self._thread.call(step.wait_finished())
+
+    # What to read
+
+    def subscribe(
+        self, topics: Collection[str] | re.Pattern[str], *, listener: RebalanceListener | None = None
+    ) -> None:
+        """Reads topics, or all whose names the pattern matches, shared with the other members of the group."""
+        self._do(lambda: self._inner.subscribe(topics, listener=listener))
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Reads these partitions and no others, without sharing them with a group."""
+        self._do(lambda: self._inner.assign(partitions))
+
+    def unsubscribe(self) -> None:
+        self._do(self._inner.unsubscribe)
+
+    @property
+    def subscription(self) -> frozenset[str]:
+        return self._inner.subscription
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        return self._inner.assignment
+
+    # Positions
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int, leader_epoch: int | None = None) -> None:
+        """Makes `offset` the next one to read. Nothing is committed by this."""
+        self._do(lambda: self._inner.seek(partition, offset, leader_epoch))
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        self._do(lambda: self._inner.seek_to_beginning(partitions))
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        self._do(lambda: self._inner.seek_to_end(partitions))
+
+    def position(self, partition: TopicPartition | tuple[str, int], timeout: float | None = None) -> int:
+        """The offset of the next record `poll` would return."""
+        return self._call(lambda: self._inner.position(partition, timeout))
+
+    def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        self._do(lambda: self._inner.pause(partitions))
+
+    def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        self._do(lambda: self._inner.resume(partitions))
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return self._inner.paused
+
+    def lag(self, partition: TopicPartition | tuple[str, int]) -> int | None:
+        return self._inner.lag(partition)
+
+    # Offsets in the log
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        return self._call(lambda: self._inner.beginning_offsets(partitions, timeout))
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offsets the next records will get; with read_committed, where the first open transaction begins."""
+        return self._call(lambda: self._inner.end_offsets(partitions, timeout))
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time (milliseconds since 1970); None where there is none."""
+        return self._call(lambda: self._inner.offsets_for_times(timestamps, timeout))
+
+    # Commits
+
+    def commit(self, offsets: Offsets | ConsumerRecord[Any, Any] | None = None, timeout: float | None = None) -> None:
+        """Commits the positions, given offsets (the next to read), or that a record and all before it are done."""
+        self._call(lambda: self._inner.commit(offsets, timeout))
+
+    def commit_async(
+        self,
+        offsets: Offsets | ConsumerRecord[Any, Any] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> None:
+        """Starts a commit. The callback is called in the consumer's own thread and must not wait."""
+        self._do(lambda: self._inner.commit_async(offsets, callback))
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None where it has not."""
+        return self._call(lambda: self._inner.committed(partitions, timeout))
+
+    # The cluster
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
+        return self._call(lambda: self._inner.partitions_for(topic, timeout))
+
+    def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        """All topics this client may see, internal ones too."""
+        return self._call(lambda: self._inner.list_topics(timeout))
