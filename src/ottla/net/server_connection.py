@@ -427,7 +427,8 @@ class ClientConnection:
             if self._is_closed:
                 return
             self._unserved = frames[served:]
-            if self._unserved or self._outgoing:
+            # Where nothing could be served, replies wait behind a late one: its completion makes room, not a next turn.
+            if self._outgoing or (self._unserved and served):
                 self._join_turn_end()
         if not (self._unserved or self._is_reading or self._is_blocked):
             self._start_reading()

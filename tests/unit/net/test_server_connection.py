@@ -15,6 +15,7 @@ from ottla.base.types import FileSlice
 from ottla.net.limits import ConnectionLimits
 from ottla.net.server_connection import (
     REQUESTS_PER_TURN,
+    UNSENT_BYTES_PER_TURN,
     ClientConnection,
     ConnectionContext,
 )
@@ -367,9 +368,10 @@ class _Registrations:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.soon.append(callback)
 
-    def run_soon(self) -> None:
-        while self.soon:
-            self.soon.pop(0)()
+    def run_soon(self, at_most: int = 100) -> None:
+        for _ in range(at_most):
+            if self.soon:
+                self.soon.pop(0)()
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
@@ -393,3 +395,25 @@ def test_a_socket_that_was_stuck_for_a_moment_is_read_again(is_alone: bool) -> N
         loop.reader()
         loop.run_soon()
     assert channel.sent == large + large + framed(b"behind them")
+
+
+def test_replies_behind_a_late_one_do_not_keep_the_loop_spinning() -> None:
+    loop = _Registrations()
+    service = ScriptedService()
+    context = ConnectionContext(loop, service, ConnectionLimits(), lambda _: None)  # type: ignore[arg-type]
+    big = [framed(b"big:%d" % UNSENT_BYTES_PER_TURN)] * 2
+    channel = _StuckSocket(b"".join([framed(b"later:a"), *big, framed(b"end")]))
+    channel.refusals = 0
+    connection = ClientConnection(context, channel, connection_id=1, listener="L", peer_host="127.0.0.1", peer_port=1)
+    connection.open()
+    assert loop.reader is not None
+    loop.reader()
+    loop.run_soon(at_most=10)
+    assert not loop.soon, "nothing can happen before the late reply is there"
+    assert len(service.handled) == 2
+    service.deferred["a"].complete([framed(b"a done")])
+    loop.run_soon(at_most=10)
+    assert not loop.soon
+    assert len(service.handled) == 4
+    assert channel.sent.startswith(framed(b"a done"))
+    assert channel.sent.endswith(framed(b"end"))
