@@ -1,0 +1,34 @@
+"""A real broker for the tests of other people's code: in this process, on a free port, with faults on demand.
+
+`EmbeddedBroker` is a context manager for any test runner; pytest finds the fixtures of `plugin` by itself. What is
+exported here is imported when it is asked for, because every run of pytest imports this package.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.base.clock import ManualClock
+    from ottla.base.errors import ErrorCode
+    from ottla.testing.embedded import EmbeddedBroker
+    from ottla.testing.faults import Fault, Faults
+    from ottla.wire.api_keys import ApiKey
+
+__all__ = ["ApiKey", "EmbeddedBroker", "ErrorCode", "Fault", "Faults", "ManualClock"]
+
+_HOMES = {
+    "ApiKey": "ottla.wire.api_keys",
+    "EmbeddedBroker": "ottla.testing.embedded",
+    "ErrorCode": "ottla.base.errors",
+    "Fault": "ottla.testing.faults",
+    "Faults": "ottla.testing.faults",
+    "ManualClock": "ottla.base.clock",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,224 @@
+"""One broker in a thread of this process, with an event loop of its own. All of it is real, except the process."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+import tempfile
+import threading
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import uvloop
+
+from ottla.base.clock import Clock
+from ottla.base.types import TopicPartition
+from ottla.broker.config import BrokerConfig
+from ottla.broker.node import Broker
+from ottla.broker.topic_admin import NewTopic
+from ottla.machines.cluster.image import NO_LEADER
+from ottla.testing.faults import Faults
+
+T = TypeVar("T")
+
+DEFAULTS: dict[str, object] = {
+    # Nobody waits for other members in a test, and fifty partitions of offsets would take longer than the test.
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
+}
+_CALL_TIMEOUT_S = 30
+_HOST = "127.0.0.1"
+
+
+class EmbeddedBroker:
+    """Started by `start` or `with`; every method is for the test's thread, not for the broker's.
+
+    `config` are broker settings by Kafka's names. Without `data_dir` the data lie in a temporary directory that goes
+    with the broker. `clock` is what the broker takes the time of records, retention and expiry from: give it a
+    ManualClock to own it. How long it waits for a client or a timer is always real time.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path | None = None,
+        *,
+        config: Mapping[str, object] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.faults = Faults()
+        self._given_dir = None if data_dir is None else Path(data_dir)
+        self._own_dir: Path | None = None
+        self._config = dict(config or {})
+        self._clock = clock
+        self._port = 0
+        self._names = itertools.count(1)
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._broker: Broker | None = None
+
+    # Life
+
+    def start(self) -> Self:
+        """Returns once clients can connect. Raises StartError or InvalidConfigError if it cannot be."""
+        if self._thread is not None:
+            raise RuntimeError("this broker is running already")
+        if self._given_dir is None and self._own_dir is None:
+            self._own_dir = Path(tempfile.mkdtemp(prefix="ottla-"))
+        config = self._broker_config()
+        started: Future[Broker] = Future()
+        thread = threading.Thread(target=self._run, args=(config, started), name="ottla-broker", daemon=True)
+        thread.start()
+        try:
+            self._broker = started.result(_CALL_TIMEOUT_S)
+        except BaseException:
+            thread.join(_CALL_TIMEOUT_S)
+            self._remove_own_dir()
+            raise
+        self._thread = thread
+        self._port = self._broker.endpoints[0].port
+        return self
+
+    def stop(self) -> None:
+        """Stops cleanly and removes the temporary directory; the second time it does nothing."""
+        self._stop_thread()
+        self._remove_own_dir()
+
+    def restart(self) -> None:
+        """Stops and starts again on the same port with the same data: clients have to find their way back."""
+        self._stop_thread()
+        self.start()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # Where it is
+
+    @property
+    def host(self) -> str:
+        return _HOST
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For the `bootstrap.servers` of a client."""
+        return f"{_HOST}:{self._port}"
+
+    @property
+    def data_dir(self) -> Path:
+        directory = self._given_dir or self._own_dir
+        if directory is None:
+            raise RuntimeError("this broker has no data yet: it was never started")
+        return directory
+
+    # What a test wants of it
+
+    def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> str:
+        """Creates a topic and returns its name. Raises KafkaError if it cannot be."""
+        configs = {key: str(value) for key, value in (config or {}).items()}
+        self.call(self._running.topic_admin.create(NewTopic(name, partitions, 1, configs=configs)))
+        return name
+
+    def new_topic(
+        self, prefix: str = "topic", *, partitions: int = 1, config: Mapping[str, object] | None = None
+    ) -> str:
+        """Creates a topic with a name that nobody else has got from this broker: for tests that share one."""
+        return self.create_topic(f"{prefix}-{next(self._names)}", partitions=partitions, config=config)
+
+    def take_leader_away(self, topic: str, partition: int = 0) -> None:
+        """Leaves the partition without a leader, as if the broker that led it had died; `elect_leader` ends that."""
+        self.call(self._demote(TopicPartition(topic, partition)))
+
+    def elect_leader(self, topic: str, partition: int = 0) -> None:
+        """Elects a leader anew, under the next leader epoch: clients with the old one are fenced (KIP-320)."""
+        self.call(self._elect(TopicPartition(topic, partition)))
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine in the broker's loop and waits for its result."""
+        if self._loop is None or self._thread is None:
+            work.close()
+            raise RuntimeError("this broker is not running")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_TIMEOUT_S)
+
+    # Inside
+
+    @property
+    def _running(self) -> Broker:
+        if self._broker is None:
+            raise RuntimeError("this broker is not running")
+        return self._broker
+
+    def _broker_config(self) -> BrokerConfig:
+        settings = {
+            "listeners": f"PLAINTEXT://{_HOST}:{self._port}",
+            "log.dirs": str(self.data_dir),
+            **DEFAULTS,
+            **self._config,
+        }
+        return BrokerConfig.load(None, [f"{name}={_text(value)}" for name, value in settings.items()], {})
+
+    def _run(self, config: BrokerConfig, started: Future[Broker]) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._serve(config, started))
+
+    async def _serve(self, config: BrokerConfig, started: Future[Broker]) -> None:
+        broker = Broker(config, clock=self._clock)
+        try:
+            await broker.start()
+        except BaseException as e:
+            started.set_exception(e)
+            return
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self.faults.attach(broker)
+        started.set_result(broker)
+        await self._stopping.wait()
+        self.faults.detach()
+        await broker.stop()
+
+    async def _demote(self, tp: TopicPartition) -> None:
+        controller = self._running.controller
+        async with controller.mutation:
+            partition = controller.state.partition(tp)
+            partition.leader = NO_LEADER
+            partition.leader_epoch += 1
+            await controller.commit([controller.state_operation(tp, partition)])
+            partition.partition_epoch += 1
+            await controller.announce([tp])
+
+    async def _elect(self, tp: TopicPartition) -> None:
+        controller = self._running.controller
+        async with controller.mutation:
+            await controller.elect_leaders([tp])
+
+    def _stop_thread(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        assert self._loop is not None
+        assert self._stopping is not None
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        thread.join(_CALL_TIMEOUT_S)
+        if thread.is_alive():
+            raise RuntimeError(f"the broker did not stop within {_CALL_TIMEOUT_S} s")
+        self._broker = self._loop = self._stopping = None
+
+    def _remove_own_dir(self) -> None:
+        directory, self._own_dir = self._own_dir, None
+        if directory is not None:
+            shutil.rmtree(directory)
+
+
+def _text(value: object) -> str:
+    """Kafka writes booleans in small letters."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,58 @@
+"""Fixtures for pytest, which finds them where Ottla is installed.
+
+`ottla_broker` is one broker for the whole session, `ottla` one for each test; `ottla_config` and `ottla_clock` shape
+them. This module is imported by every run of pytest, so it imports the broker only when a fixture is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from ottla.base.clock import ManualClock
+    from ottla.testing.embedded import EmbeddedBroker
+
+
+@pytest.fixture(scope="session")
+def ottla_config() -> Mapping[str, object]:
+    """Settings of the brokers, by Kafka's names. Override this fixture to change them."""
+    return {}
+
+
+@pytest.fixture
+def ottla_clock() -> ManualClock:
+    """A clock that moves only when told to. A test that asks for it has an `ottla` that lives by it."""
+    from ottla.base.clock import ManualClock
+
+    return ManualClock()
+
+
+@pytest.fixture(scope="session")
+def ottla_broker(ottla_config: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+    """One broker that all tests of the session share; `new_topic` keeps them apart."""
+    from ottla.testing.embedded import EmbeddedBroker
+
+    with EmbeddedBroker(config=ottla_config) as broker:
+        yield broker
+
+
+@pytest.fixture
+def ottla(request: pytest.FixtureRequest, ottla_config: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+    """A broker of the test's own, without any data. `@pytest.mark.ottla({"num.partitions": 3})` adds settings."""
+    from ottla.testing.embedded import EmbeddedBroker
+
+    config = dict(ottla_config)
+    for mark in reversed(list(request.node.iter_markers("ottla"))):
+        config |= mark.args[0] if mark.args else {}
+    clock: ManualClock | None = None
+    if "ottla_clock" in request.fixturenames:
+        clock = request.getfixturevalue("ottla_clock")
+    with EmbeddedBroker(config=config, clock=clock) as broker:
+        yield broker
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "ottla(settings): settings of this test's own `ottla` broker, by Kafka's names")

@@ -1,0 +1,118 @@
+"""The embedded broker's life, seen by a client none of us wrote."""
+
+from __future__ import annotations
+
+import unittest
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from ottla.base.errors import ErrorCode, InvalidConfigError, KafkaError, StartError
+from ottla.testing import EmbeddedBroker, ManualClock
+
+
+def send(broker: EmbeddedBroker, topic: str, *values: bytes) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(20) == 0
+
+
+def received(broker: EmbeddedBroker, topic: str, count: int) -> list[tuple[bytes | None, int]]:
+    """The value and the timestamp of the first records."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        messages = consumer.consume(count, timeout=20)
+        assert [message.error() for message in messages] == [None] * count
+        return [(message.value(), message.timestamp()[1]) for message in messages]
+    finally:
+        consumer.close()
+
+
+def test_records_there_and_back() -> None:
+    with EmbeddedBroker() as broker:
+        topic = broker.create_topic("greetings")
+        send(broker, topic, b"hello", b"world")
+        assert [value for value, _ in received(broker, topic, 2)] == [b"hello", b"world"]
+
+
+def test_two_brokers_at_once_know_nothing_of_each_other() -> None:
+    with EmbeddedBroker() as one, EmbeddedBroker() as other:
+        assert one.port != other.port
+        for broker, value in ((one, b"one"), (other, b"other")):
+            send(broker, broker.create_topic("same"), value)
+        assert received(one, "same", 1)[0][0] == b"one"
+        assert received(other, "same", 1)[0][0] == b"other"
+
+
+def test_a_restart_keeps_the_port_and_the_data() -> None:
+    with EmbeddedBroker() as broker:
+        send(broker, broker.create_topic("kept"), b"before")
+        port = broker.port
+        broker.restart()
+        assert broker.port == port
+        send(broker, "kept", b"after")
+        assert [value for value, _ in received(broker, "kept", 2)] == [b"before", b"after"]
+
+
+def test_data_of_its_own_go_and_given_data_stay(tmp_path: Path) -> None:
+    broker = EmbeddedBroker().start()
+    own = broker.data_dir
+    assert own.is_dir()
+    broker.stop()
+    assert not own.exists()
+    broker.stop()
+    with EmbeddedBroker(tmp_path / "given") as broker:
+        broker.create_topic("kept")
+    with EmbeddedBroker(tmp_path / "given") as broker, pytest.raises(KafkaError) as caught:
+        broker.create_topic("kept")
+    assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_clock_of_the_tests_own() -> None:
+    clock = ManualClock(1_000_000)
+    with EmbeddedBroker(clock=clock, config={"log.message.timestamp.type": "LogAppendTime"}) as broker:
+        topic = broker.create_topic("timed")
+        send(broker, topic, b"first")
+        clock.advance(3_600_000)
+        send(broker, topic, b"an hour later")
+        assert received(broker, topic, 2) == [(b"first", 1_000_000), (b"an hour later", 4_600_000)]
+
+
+def test_new_topics_have_names_of_their_own_and_settings() -> None:
+    with EmbeddedBroker(config={"auto.create.topics.enable": False}) as broker:
+        names = {broker.new_topic("orders", partitions=3, config={"cleanup.policy": "compact"}) for _ in range(3)}
+        assert len(names) == 3
+        cluster = Producer({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=20)
+        assert {name for name, topic in cluster.topics.items() if len(topic.partitions) == 3} == names
+
+
+def test_a_broker_that_cannot_start() -> None:
+    with EmbeddedBroker() as running:
+        taken = EmbeddedBroker(config={"listeners": f"PLAINTEXT://127.0.0.1:{running.port}"})
+        with pytest.raises(StartError, match="in use"):
+            taken.start()
+        with pytest.raises(StartError):
+            EmbeddedBroker(running.data_dir).start()
+    with pytest.raises(InvalidConfigError, match=r"num\.partitions"):
+        EmbeddedBroker(config={"num.partitions": "many"}).start()
+
+
+def test_a_broker_that_is_not_running() -> None:
+    broker = EmbeddedBroker()
+    with pytest.raises(RuntimeError, match="never started"):
+        _ = broker.data_dir
+    with pytest.raises(RuntimeError, match="not running"):
+        broker.create_topic("too-early")
+    with broker, pytest.raises(RuntimeError, match="running already"):
+        broker.start()
+
+
+class TestWithUnittest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.broker = self.enterContext(EmbeddedBroker())
+
+    def test_it_needs_no_pytest(self) -> None:
+        send(self.broker, self.broker.new_topic(), b"x")
