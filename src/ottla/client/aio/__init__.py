@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.client.aio.consumer import Consumer
 from ottla.client.aio.producer import Producer, SendFuture
 
-__all__ = ["Producer", "SendFuture"]
+__all__ = ["Consumer", "Producer", "SendFuture"]

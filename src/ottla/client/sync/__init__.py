@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.client.sync.consumer import Consumer
 from ottla.client.sync.producer import Producer, SendFuture
 
-__all__ = ["Producer", "SendFuture"]
+__all__ = ["Consumer", "Producer", "SendFuture"]
