@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
+from ottla.base.errors import CorruptBatchError
 from ottla.log.segment import Segment
 from ottla.log.segment_set import SegmentSet
 from ottla.log.txn_index import AbortedTransaction
@@ -12,6 +14,9 @@ from ottla.records.batch import NO_TIMESTAMP
 from ottla.records.reader import Record, read_records
 
 _log = logging.getLogger(__name__)
+
+_FEW = 16
+"""Up to so many aborted transactions are listed without a search for the exact end of what was read."""
 
 
 class FoundRecord(NamedTuple):
@@ -90,16 +95,34 @@ def _time_search_start(segment: Segment, timestamp: int, start_offset: int) -> i
     return segment.position_of(max(entry.offset, start_offset))
 
 
-def aborted_transactions(segments: SegmentSet, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+def aborted_transactions(
+    segments: SegmentSet, start_offset: int, end_offset: int, narrower_end: Callable[[], int] | None = None
+) -> list[AbortedTransaction]:
     """The aborted transactions that touch [start_offset, end_offset), by their first offset.
 
     Markers may lie in later segments than the records they end, so the search goes on until an entry shows that no
-    later one can matter.
+    later one can matter. `narrower_end` is asked for a better end if there may be many.
     """
+    following = segments.from_offset(start_offset)
+    if narrower_end is not None and sum(len(segment.txn_index.entries()) for segment in following) > _FEW:
+        end_offset = min(end_offset, narrower_end())
     found: list[AbortedTransaction] = []
-    for segment in segments.from_offset(start_offset):
+    for segment in following:
         overlapping, is_complete = segment.txn_index.overlapping(start_offset, end_offset)
         found += overlapping
         if is_complete:
             break
     return sorted(found, key=lambda aborted: aborted.first_offset)
+
+
+def end_of_bytes(segment: Segment, end_position: int, segment_end_offset: int) -> int:
+    """An offset not below the end of the batches that end at `end_position` or before, by the index if it can tell."""
+    entry = segment.offset_index.first_at_or_after(end_position)
+    if entry is None:
+        return segment_end_offset
+    try:
+        header = segment.header_at(entry.position)
+    except CorruptBatchError:
+        return segment_end_offset
+    # An index that has been damaged must not hide an aborted transaction.
+    return header.base_offset if header.last_offset == entry.offset else segment_end_offset

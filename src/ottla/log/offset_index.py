@@ -43,6 +43,18 @@ class OffsetIndex(IndexFile):
         found = self._count_up_to(offset)
         return self.entry(found - 1) if found else OffsetPosition(self.base_offset, 0)
 
+    def first_at_or_after(self, position: int) -> OffsetPosition | None:
+        """The first entry of a batch that does not begin before `position`."""
+        entries = self.entries()
+        low, high = 0, self.entry_count
+        while low < high:
+            middle = (low + high) // 2
+            if _unpack(entries, middle * 8)[1] < position:
+                low = middle + 1
+            else:
+                high = middle
+        return self.entry(low) if low < self.entry_count else None
+
     def truncate_to(self, offset: int) -> None:
         """Forget every entry at or above `offset`."""
         self._keep_first(self._count_up_to(offset - 1))

@@ -280,6 +280,21 @@ class PartitionLog(StagedAppends):
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         return lookup.aborted_transactions(self.segments, start_offset, end_offset)
 
+    def aborted_in(self, read: LogRead, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that touch what was read, which ends at `end_offset`, and perhaps a few after it."""
+        data = read.data
+        if data is None:
+            return []
+
+        def end_of_read() -> int:
+            number = self.segments.number_of(read.segment_base_offset)
+            segment = self.segments.all()[number]
+            return lookup.end_of_bytes(
+                segment, data.position + data.length, self.segments.end_of(number, self.log_end_offset)
+            )
+
+        return lookup.aborted_transactions(self.segments, read.start_offset, end_offset, end_of_read)
+
 
 def _size_of_batch(segment: Segment, position: int, limit: int) -> int:
     """A reply must not promise bytes that are not there, whatever a damaged header says."""

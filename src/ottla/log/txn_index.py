@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_left
+from operator import attrgetter
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -25,6 +27,9 @@ class AbortedTransaction(NamedTuple):
     """The offset of the ABORT marker."""
     last_stable_offset: int
     """Where the last stable offset stood once this transaction was over."""
+
+
+_LAST_OFFSET = attrgetter("last_offset")
 
 
 class TxnIndex:
@@ -57,8 +62,11 @@ class TxnIndex:
         at or after the end.
         """
         found = []
-        for entry in self.entries():
-            if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+        entries = self.entries()
+        # They stand in the order of their markers.
+        for number in range(bisect_left(entries, start_offset, key=_LAST_OFFSET), len(entries)):
+            entry = entries[number]
+            if entry.first_offset < end_offset:
                 found.append(entry)
             if entry.last_stable_offset >= end_offset:
                 return found, True

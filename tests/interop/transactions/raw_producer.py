@@ -142,9 +142,11 @@ class RawProducer:
         """The next batch for the partition; it counts as sent."""
         sequence = self.sequences.get((topic, partition), 0)
         self.sequences[topic, partition] = sequence + len(values)
+        # Not a fixed time: markers have the time of day, and a log begins a new segment when time jumps.
+        now_ms = int(time.time() * 1000)
         return bytes(
             build_batch(
-                [NewRecord(None, value, (), 1_700_000_000_000) for value in values],
+                [NewRecord(None, value, (), now_ms) for value in values],
                 producer_id=self.producer_id,
                 producer_epoch=self.epoch,
                 base_sequence=sequence,

@@ -159,8 +159,7 @@ def _read(
     aborted = None
     if is_committed_read:
         aborted = [
-            (transaction.producer_id, transaction.first_offset)
-            for transaction in log.aborted_transactions(wanted.fetch_offset, end_offset)
+            (transaction.producer_id, transaction.first_offset) for transaction in log.aborted_in(found, end_offset)
         ]
     result = FetchResult(
         wanted.partition,
