@@ -101,6 +101,12 @@ class TestDecode:
         last = [header.next_offset for _, header in iter_headers(data)]
         assert decoded.next_offset == (last[-1] if last else 0)
 
+    @given(logs())
+    def test_groups_of_batches_are_put_together(self, log: tuple[bytes, list[tuple[Record, int]]]) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("ottla.records.columns_decode._GROUP_SIZE", 100)
+            assert as_rows(decode_columns(log[0], columns=COLUMN_NAMES).records) == log[1]
+
     @given(logs(), st.data())
     def test_a_range_of_offsets(self, log: tuple[bytes, list[tuple[Record, int]]], data: st.DataObject) -> None:
         batches, expected = log
