@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Self
 
 from ottla.client.aio.producer_engine import ProducerEngine, wait_done
+from ottla.client.aio.transactions import Offsets, Transactions
 from ottla.client.core.metadata import TopicMetadata
+from ottla.client.core.offset_requests import Membership
 from ottla.client.core.partitioners import Partitioner
-from ottla.client.core.producer_batch import DeliveryCallback, Receipt, RecordMetadata
+from ottla.client.core.producer_batch import Batch, DeliveryCallback, Receipt, RecordMetadata, copy_of
 from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.core.record_intake import (
     GivenHeaders,
@@ -23,7 +25,7 @@ from ottla.client.core.record_intake import (
     Serializer,
 )
 from ottla.client.core.settings import merge_settings
-from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError
+from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, TransactionStateError
 
 
 class SendFuture(Receipt):
@@ -61,6 +63,7 @@ class Producer:
         self._interceptors = interceptors
         self._engine: ProducerEngine | None = None
         self._intake: RecordIntake | None = None
+        self._transactions: Transactions | None = None
         self._memory_waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
 
@@ -75,6 +78,8 @@ class Producer:
             engine.close()
             raise
         self._engine = engine
+        if engine.transaction is not None:
+            self._transactions = Transactions(engine, engine.transaction)
         self._intake = RecordIntake(
             self._settings,
             engine.accumulator,
@@ -114,7 +119,9 @@ class Producer:
         """
         engine, intake = self._started()
         if engine.sender.fatal_error is not None:
-            raise engine.sender.fatal_error
+            raise copy_of(engine.sender.fatal_error)
+        if engine.transaction is not None:
+            engine.transaction.check_sending()
         prepared = intake.prepare(
             ProducerRecord(topic, value, key, headers, partition, timestamp_ms), int(time.time() * 1000)
         )
@@ -123,6 +130,8 @@ class Producer:
         deadline_ms = now_ms + self._settings.max_block_ms
         if metadata is None:
             metadata = await engine.topic(prepared.topic, self._settings.max_block_ms)
+        if engine.transaction is not None:
+            engine.transaction.check_sending()
         batch = intake.append(prepared, metadata, now_ms)
         if batch is None:
             batch = await self._wait_for_memory(prepared, metadata, deadline_ms)
@@ -139,7 +148,7 @@ class Producer:
         """`send`, and wait until the record is stored. Many of these at once are far slower than many sends."""
         return await (await self.send(topic, value, key, **options))
 
-    async def _wait_for_memory(self, record: PreparedRecord, metadata: TopicMetadata, deadline_ms: int) -> Any:
+    async def _wait_for_memory(self, record: PreparedRecord, metadata: TopicMetadata, deadline_ms: int) -> Batch:
         engine, intake = self._started()
         loop = asyncio.get_running_loop()
         engine.accumulator.waiting += 1
@@ -176,6 +185,48 @@ class Producer:
         engine, _ = self._started()
         return list((await engine.topic(topic, self._settings.max_block_ms)).partitions)
 
+    # Transactions, for a producer with a transactional.id
+
+    async def init_transactions(self) -> None:
+        """Registers the transactional id: an older producer that uses it is fenced, what it left open is aborted."""
+        await self._transactional().init()
+
+    async def begin_transaction(self) -> None:
+        self._transactional().begin()
+
+    async def send_offsets(self, offsets: Offsets, group: Membership | str) -> None:
+        """Makes positions of a consumer group part of the transaction. `group` is its id, or a consumer's membership,
+        which is checked: a member that has been replaced cannot commit."""
+        await self._transactional().send_offsets(offsets, group)
+
+    async def commit_transaction(self) -> None:
+        """Sends what is left and commits. If the error that is raised `requires_abort`, abort and start anew."""
+        await self._transactional().commit()
+
+    async def abort_transaction(self) -> None:
+        await self._transactional().abort()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """A transaction as a block: committed at its end, aborted if it raises. Initializes on first use."""
+        transactions = self._transactional()
+        if not transactions.is_initialized:
+            await transactions.init()
+        transactions.begin()
+        try:
+            yield self
+            await transactions.commit()
+        except BaseException:
+            if transactions.can_abort:
+                await transactions.abort()
+            raise
+
+    def _transactional(self) -> Transactions:
+        self._started()
+        if self._transactions is None:
+            raise not_transactional()
+        return self._transactions
+
     async def close(self, timeout_ms: int | None = None) -> None:
         """Sends what is left, for up to `timeout_ms`, and ends. Records still unsent then fail."""
         if self._engine is None or self._closed:
@@ -199,6 +250,10 @@ def buffer_exhausted(settings: ProducerSettings) -> BufferExhaustedError:
         f"the buffer of {settings.buffer_memory} bytes (buffer.memory) stayed full for {settings.max_block_ms} ms "
         "(max.block.ms): records come faster than the brokers take them"
     )
+
+
+def not_transactional() -> TransactionStateError:
+    return TransactionStateError("transactions need a producer with a transactional.id")
 
 
 def closed_error() -> ClientError:

@@ -22,6 +22,7 @@ from ottla.client.core.batch_sender import BatchSender, PartitionResult, Produce
 from ottla.client.core.metadata import BrokerAddress, MetadataCache, PartitionLeader, TopicMetadata
 from ottla.client.core.producer_batch import Batch
 from ottla.client.core.producer_options import ProducerSettings
+from ottla.client.core.producer_transaction import ProducerTransaction
 from ottla.client.core.settings import backoff_ms
 from ottla.client.errors import ClientError, MetadataTimeoutError, client_error
 from ottla.net.connection import Connection
@@ -43,7 +44,6 @@ class ProducerEngine:
         *,
         lock: AbstractContextManager[object],
         on_memory: Callable[[], None],
-        on_done: Callable[[Batch], None] | None = None,
     ) -> None:
         """`on_memory` is called, with the lock held, when batches are done and memory may be free again."""
         client = settings.client
@@ -62,12 +62,23 @@ class ProducerEngine:
             delivery_timeout_ms=settings.delivery_timeout_ms,
             random_below=random.randrange,
         )
-        self.sender = BatchSender(settings, self.accumulator, self.metadata)
+        self.transaction = ProducerTransaction() if settings.transactional_id is not None else None
+        if self.transaction is None:
+            self.sender = BatchSender(settings, self.accumulator, self.metadata)
+        else:
+            self.sender = BatchSender(
+                settings,
+                self.accumulator,
+                self.metadata,
+                may_write=self.transaction.may_write,
+                on_transaction_error=self.transaction.fail,
+            )
         self.lock = lock
         self.metadata_error: KafkaError | None = None
         """Why metadata could not be had the last time it was asked for."""
+        self.on_pump: Callable[[], None] | None = None
+        """Called after every look at what is due: partitions may have to join the transaction."""
         self._on_memory = on_memory
-        self._on_done = on_done
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._write_turns: dict[int, asyncio.Lock] = {}
@@ -109,15 +120,17 @@ class ProducerEngine:
             wake_ms = self.sender.next_wake_ms(now_ms)
         self.finish(late)
         for call in calls:
-            self._spawn(self._send(call))
+            self.spawn(self._send(call))
         if self.sender.needs_producer_id and not self._asking_producer_id:
             self._asking_producer_id = True
-            self._spawn(self._ask_producer_id())
+            self.spawn(self._ask_producer_id())
+        if self.on_pump is not None:
+            self.on_pump()
         refresh_ms = self.metadata.next_refresh_ms()
         if refresh_ms <= now_ms:
             if not self._refreshing:
                 self._refreshing = True
-                self._spawn(self._refresh())
+                self.spawn(self._refresh())
         else:
             wake_ms = refresh_ms if wake_ms is None else min(wake_ms, refresh_ms)
         if self._timer is not None:
@@ -126,7 +139,7 @@ class ProducerEngine:
         if wake_ms is not None:
             self._timer = self._loop.call_later(max(1, wake_ms - now_ms) / 1000, self.wake)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -158,11 +171,28 @@ class ProducerEngine:
             error = e if isinstance(e, KafkaError) else KafkaError(str(e), code=ErrorCode.NETWORK_EXCEPTION)
             with self.lock:
                 done = self.sender.failed(call, error, self.clock.monotonic_ms())
+        except Exception as e:
+            # A mistake of ours must not leave the records of this request waiting for ever.
+            log.exception("a produce request could not be made")
+            with self.lock:
+                done = self.sender.failed(call, KafkaError(f"{type(e).__name__}: {e}"), self.clock.monotonic_ms())
         else:
             with self.lock:
                 done = self.sender.replied(call, results, self.clock.monotonic_ms(), endpoints)
         self.finish(done)
+        self.give_up_records()
         self._pump()
+
+    def give_up_records(self) -> None:
+        """Drops what waits to be sent, if the transaction it belongs to has failed or is being aborted."""
+        if self.transaction is None or (error := self.transaction.gives_up_records) is None:
+            return
+        with self.lock:
+            self.sender.giving_up = error
+            dropped = self.sender.fail_all(error, only_unsent=True)
+            if any(batch.is_numbered for batch in dropped):
+                self.transaction.needs_new_epoch = True
+        self.finish(dropped)
 
     def _request(self, call: ProduceCall) -> ProduceRequest:
         settings = self.settings
@@ -195,15 +225,9 @@ class ProducerEngine:
             self._on_memory()
         for batch in finished:
             for waiter in batch.take_waiters():
-                waiter()
-            if self._on_done is not None:
-                self._on_done(batch)
+                _call_safely(waiter)
             for callback, metadata, error in batch.outcomes():
-                try:
-                    callback(metadata, error)
-                except Exception:
-                    # The callback is the user's; its failure must not stop the producer.
-                    log.exception("a delivery callback failed")
+                _call_safely(callback, metadata, error)
 
     # Metadata and the producer id
 
@@ -305,6 +329,14 @@ class ProducerEngine:
         finally:
             with self.lock:
                 self.sender.flushing -= 1
+
+
+def _call_safely(callback: Callable[..., object], *arguments: object) -> None:
+    try:
+        callback(*arguments)
+    except Exception:
+        # The callback is the user's; its failure must not stop the producer.
+        log.exception("a delivery callback failed")
 
 
 async def wait_done(batch: Batch, loop: asyncio.AbstractEventLoop) -> None:

@@ -74,6 +74,8 @@ class BatchSender:
         self.flushing = 0
         """How many callers wait for everything to be sent: batches go out without lingering."""
         self.fatal_error: ClientError | None = None
+        self.giving_up: ClientError | None = None
+        """Why batches that fail are not sent again: their transaction is being aborted."""
         self._settings = settings
         self._accumulator = accumulator
         self._metadata = metadata
@@ -264,6 +266,10 @@ class BatchSender:
             return
         if batch.done:  # its time was up while it was on its way
             return
+        if self.giving_up is not None:
+            batch.fail(self.giving_up)
+            done.append(batch)
+            return
         info = ERRORS.get(ErrorCode(code)) if code in ErrorCode._value2member_map_ else None
         if info is not None and info.refreshes_metadata:
             topic, partition = batch.topic_partition
@@ -273,23 +279,18 @@ class BatchSender:
         if code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
             for part in self._accumulator.split(batch):
                 queue.put_back(part)
-        elif code in _OUT_OF_ORDER and self._settings.idempotent and self._settings.transactional_id is None:
-            self._out_of_order(queue, batch, done)
+        elif code in _OUT_OF_ORDER and self._settings.idempotent:
+            self._out_of_order(queue, batch, result, done)
         elif info is not None and info.retriable and batch.attempts <= self._settings.retries:
-            self._retry_later(queue, batch, now_ms)
-        elif (
-            code in _OUT_OF_ORDER
-            and self._settings.transactional_id is not None
-            and queue.queue
-            and queue.queue[0].attempts
-            and queue.queue[0].order < batch.order
-        ):
-            # An earlier batch of the transaction is to be sent again; this one only came before it.
-            self._retry_later(queue, batch, now_ms)
+            client = self._settings.client
+            batch.retry_at_ms = now_ms + backoff_ms(
+                batch.attempts, client.retry_backoff_ms, client.retry_backoff_max_ms
+            )
+            queue.put_back(batch)
         else:
             self._refuse(batch, result, done)
 
-    def _out_of_order(self, queue: PartitionQueue, batch: Batch, done: list[Batch]) -> None:
+    def _out_of_order(self, queue: PartitionQueue, batch: Batch, result: PartitionResult, done: list[Batch]) -> None:
         if batch.maybe_stored and batch.order < queue.last_done_order:
             # A later batch was accepted, which only the storing of this one made possible. It is too old to be known.
             batch.succeed(UNKNOWN_OFFSET)
@@ -299,12 +300,10 @@ class BatchSender:
         batch.refused = all(
             earlier.refused for earlier in (*queue.queue, *queue.in_flight) if earlier.order < batch.order
         )
-        queue.put_back(batch)
-
-    def _retry_later(self, queue: PartitionQueue, batch: Batch, now_ms: int) -> None:
-        client = self._settings.client
-        batch.retry_at_ms = now_ms + backoff_ms(batch.attempts, client.retry_backoff_ms, client.retry_backoff_max_ms)
-        queue.put_back(batch)
+        if batch.refused and self._settings.transactional_id is not None:
+            self._refuse(batch, result, done)  # a new epoch in the middle of a transaction would fence it
+        else:
+            queue.put_back(batch)
 
     def _stored(self, queue: PartitionQueue, batch: Batch, result: PartitionResult, done: list[Batch]) -> None:
         if self._settings.idempotent and batch.producer_epoch == queue.producer_epoch:

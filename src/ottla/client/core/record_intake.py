@@ -38,7 +38,7 @@ class ProducerInterceptor(Protocol):
 
 
 class TopicSerializer(Protocol):
-    def serialize(self, topic: str, value: Any) -> bytes | None: ...
+    def serialize(self, topic: str, value: Any, /) -> bytes | None: ...
 
 
 Serializer: TypeAlias = TopicSerializer | Callable[[Any], bytes | None]

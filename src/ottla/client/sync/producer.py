@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
-from ottla.client.aio.producer import buffer_exhausted, closed_error
+from ottla.client.aio.producer import buffer_exhausted, closed_error, not_transactional
 from ottla.client.aio.producer_engine import ProducerEngine
+from ottla.client.aio.transactions import Offsets, Transactions
 from ottla.client.core.metadata import TopicMetadata
+from ottla.client.core.offset_requests import Membership
 from ottla.client.core.partitioners import Partitioner
 from ottla.client.core.producer_batch import (
     RECORD_OVERHEAD,
@@ -107,6 +110,8 @@ class Producer:
             interceptors=interceptors,
         )
         self._accumulator = self._engine.accumulator
+        self._transaction = self._engine.transaction
+        self._transactions = Transactions(self._engine, self._transaction) if self._transaction is not None else None
         self._open: dict[str, Batch] = self._accumulator.sticky if self._intake.is_plain else {}
 
     async def _start_engine(self) -> ProducerEngine:
@@ -178,6 +183,8 @@ class Producer:
             metadata = self._wait_for_topic(prepared.topic)
         with self._lock:
             self._check_usable()
+            if self._transaction is not None:
+                self._transaction.check_sending()
             batch = intake.append(prepared, metadata, now_ms)
             if batch is None:
                 batch = self._wait_for_memory(prepared, metadata, deadline_ms)
@@ -233,6 +240,48 @@ class Producer:
     def partitions_for(self, topic: str) -> list[int]:
         self._check_usable()
         return list(self._thread.call(self._engine.topic(topic, self._settings.max_block_ms)).partitions)
+
+    # Transactions, for a producer with a transactional.id
+
+    def init_transactions(self) -> None:
+        """Registers the transactional id: an older producer that uses it is fenced, what it left open is aborted."""
+        self._thread.call(self._transactional().init())
+
+    def begin_transaction(self) -> None:
+        self._transactional().begin()
+
+    def send_offsets(self, offsets: Offsets, group: Membership | str) -> None:
+        """Makes positions of a consumer group part of the transaction. `group` is its id, or a consumer's membership,
+        which is checked: a member that has been replaced cannot commit."""
+        self._thread.call(self._transactional().send_offsets(offsets, group))
+
+    def commit_transaction(self) -> None:
+        """Sends what is left and commits. If the error that is raised `requires_abort`, abort and start anew."""
+        self._thread.call(self._transactional().commit())
+
+    def abort_transaction(self) -> None:
+        self._thread.call(self._transactional().abort())
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """A transaction as a block: committed at its end, aborted if it raises. Initializes on first use."""
+        transactions = self._transactional()
+        if not transactions.is_initialized:
+            self.init_transactions()
+        self.begin_transaction()
+        try:
+            yield self
+            self.commit_transaction()
+        except BaseException:
+            if transactions.can_abort:
+                self.abort_transaction()
+            raise
+
+    def _transactional(self) -> Transactions:
+        self._check_usable()
+        if self._transactions is None:
+            raise not_transactional()
+        return self._transactions
 
     def close(self, timeout: float | None = None) -> None:
         """Sends what is left, for up to `timeout` seconds, and ends. Records still unsent then fail."""

@@ -1,0 +1,139 @@
+"""Where a producer's transaction stands, and what that allows: one table of states, and the partitions that take part.
+
+Talking to the coordinators is the shell's business. An error either can be mended by aborting, or is fatal.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NoReturn
+
+from ottla.base.types import TopicPartition
+from ottla.client.core.producer_batch import copy_of
+from ottla.client.errors import ClientError, TransactionAbortedError, TransactionStateError
+
+
+class TransactionState(Enum):
+    UNINITIALIZED = "not initialized"
+    READY = "ready"
+    IN_TRANSACTION = "in a transaction"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ABORTABLE_ERROR = "failed and to be aborted"
+    FATAL_ERROR = "failed for good"
+
+
+_S = TransactionState
+
+ALLOWED: dict[TransactionState, frozenset[TransactionState]] = {
+    _S.UNINITIALIZED: frozenset({_S.READY, _S.FATAL_ERROR}),
+    _S.READY: frozenset({_S.IN_TRANSACTION, _S.FATAL_ERROR}),
+    _S.IN_TRANSACTION: frozenset({_S.COMMITTING, _S.ABORTING, _S.ABORTABLE_ERROR, _S.FATAL_ERROR}),
+    _S.COMMITTING: frozenset({_S.READY, _S.ABORTABLE_ERROR, _S.FATAL_ERROR}),
+    _S.ABORTING: frozenset({_S.READY, _S.FATAL_ERROR}),
+    _S.ABORTABLE_ERROR: frozenset({_S.ABORTING, _S.FATAL_ERROR}),
+    _S.FATAL_ERROR: frozenset(),
+}
+"""Which states may follow each. A fatal error is the end."""
+
+_ADVICE = {
+    _S.UNINITIALIZED: "call init_transactions() first",
+    _S.READY: "call begin_transaction() first",
+    _S.IN_TRANSACTION: "commit or abort the open transaction first",
+    _S.COMMITTING: "wait for commit_transaction() to return",
+    _S.ABORTING: "wait for abort_transaction() to return",
+}
+
+
+class ProducerTransaction:
+    def __init__(self) -> None:
+        self.state = TransactionState.UNINITIALIZED
+        self.error: ClientError | None = None
+        self.partitions: set[TopicPartition] = set()
+        """Those the coordinator knows to take part."""
+        self.pending: set[TopicPartition] = set()
+        """Those that have records waiting, and that the coordinator must be told of first."""
+        self.has_offsets = False
+        self.needs_new_epoch = False
+        """Whether something was dropped whose sequence number was used: later numbers would not follow."""
+
+    @property
+    def has_begun_at_coordinator(self) -> bool:
+        """Whether there is anything to end: a transaction without partitions never reached the coordinator."""
+        return bool(self.partitions or self.has_offsets)
+
+    # The user's calls
+
+    def initialized(self) -> None:
+        self._move(TransactionState.READY, "init_transactions")
+
+    def begin(self) -> None:
+        self._move(TransactionState.IN_TRANSACTION, "begin_transaction")
+
+    def check_sending(self, call: str = "send") -> None:
+        if self.state is not TransactionState.IN_TRANSACTION:
+            self._refuse(call)
+
+    def start_commit(self) -> None:
+        self._move(TransactionState.COMMITTING, "commit_transaction")
+
+    def start_abort(self) -> None:
+        self._move(TransactionState.ABORTING, "abort_transaction")
+        self.pending.clear()
+
+    def ended(self) -> None:
+        self._move(TransactionState.READY, "end of the transaction")
+        self.partitions.clear()
+        self.pending.clear()
+        self.has_offsets = False
+        self.needs_new_epoch = False
+        self.error = None
+
+    def _move(self, state: TransactionState, call: str) -> None:
+        if state not in ALLOWED[self.state]:
+            self._refuse(call)
+        self.state = state
+
+    def _refuse(self, call: str) -> NoReturn:
+        if self.error is not None:
+            raise copy_of(self.error)
+        advice = _ADVICE.get(self.state, "close this producer")
+        raise TransactionStateError(f"{call} is not possible while the producer is {self.state.value}: {advice}")
+
+    # Partitions
+
+    def may_write(self, topic_partition: TopicPartition) -> bool:
+        """Whether records may go to a partition now; if not yet, it is put down to be added."""
+        if topic_partition in self.partitions:
+            return True
+        if self.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
+            self.pending.add(topic_partition)
+        return False
+
+    def added(self, partitions: set[TopicPartition]) -> None:
+        self.partitions |= partitions
+        self.pending -= partitions
+
+    # Errors
+
+    def fail(self, error: ClientError) -> None:
+        """Takes in an error of any request of the transaction. The first one is the reason that is given."""
+        if self.state is TransactionState.FATAL_ERROR:
+            return
+        if error.fatal:
+            self.state = TransactionState.FATAL_ERROR
+            self.error = error
+        else:
+            self.needs_new_epoch = True
+            if self.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
+                self.state = TransactionState.ABORTABLE_ERROR
+                self.error = error
+
+    @property
+    def gives_up_records(self) -> ClientError | None:
+        """The error for records that will not be sent any more, if that is so."""
+        if self.state is TransactionState.FATAL_ERROR:
+            return self.error
+        if self.state in (TransactionState.ABORTABLE_ERROR, TransactionState.ABORTING):
+            return TransactionAbortedError("the transaction of this record was aborted before the record was sent")
+        return None

@@ -1,0 +1,87 @@
+"""What only the producer for threads has to bear: many threads, forks, callbacks, waiting with a limit."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from ottla.client import sync
+from ottla.client.errors import ForkedError
+from tests.broker_process import BrokerProcess
+from tests.client.producers import values_of
+
+
+def test_threads_share_a_producer(broker: BrokerProcess, new_topic: str) -> None:
+    with sync.Producer(bootstrap_servers=broker.bootstrap, batch_size=5000) as producer:
+
+        def send(number: int) -> None:
+            futures = [producer.send(new_topic, b"%d:%d" % (number, count)) for count in range(3000)]
+            for count, future in enumerate(futures):
+                assert future.result(30).partition == 0, count
+
+        threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    values = values_of(broker.bootstrap, new_topic)
+    for number in range(4):
+        mine = [value for value in values if value is not None and value.startswith(b"%d:" % number)]
+        assert mine == [b"%d:%d" % (number, count) for count in range(3000)]
+
+
+def test_a_forked_child_is_told(broker: BrokerProcess, new_topic: str) -> None:
+    with sync.Producer(bootstrap_servers=broker.bootstrap) as producer:
+        producer.send(new_topic, b"parent").result(10)
+        child = os.fork()
+        if child == 0:
+            try:
+                producer.send(new_topic, b"child")
+            except ForkedError:
+                os._exit(0)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert producer.send(new_topic, b"parent").result(10).offset == 1
+
+
+def test_waiting_can_be_limited(broker: BrokerProcess, new_topic: str) -> None:
+    with sync.Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
+        future = producer.send(new_topic, b"lingers")
+        with pytest.raises(TimeoutError):
+            future.result(0.01)
+        assert not future.done()
+        producer.flush(10)
+        assert future.exception() is None
+        assert future.result(0).offset == 0
+
+
+def test_callbacks_of_futures_are_called_once_and_may_send(broker: BrokerProcess, new_topic: str) -> None:
+    seen: list[int] = []
+    with sync.Producer(bootstrap_servers=broker.bootstrap) as producer:
+
+        def again(future: sync.SendFuture) -> None:
+            seen.append(future.result(0).offset)
+            if len(seen) == 1:
+                producer.send(new_topic, b"second")
+
+        first = producer.send(new_topic, b"first")
+        first.add_done_callback(again)
+        first.result(10)
+        first.add_done_callback(again)
+    assert seen == [0, 0]
+    assert values_of(broker.bootstrap, new_topic) == [b"first", b"second"]
+
+
+def test_a_callback_that_raises_does_not_stop_the_producer(broker: BrokerProcess, new_topic: str) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("the user's mistake")
+
+    with sync.Producer(bootstrap_servers=broker.bootstrap) as producer:
+        producer.send(new_topic, b"0", on_delivery=fail).result(10)
+        producer.send(new_topic, b"1").add_done_callback(fail)
+        producer.flush()
+        assert producer.send(new_topic, b"2").result(10).offset == 2
