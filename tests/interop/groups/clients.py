@@ -1,6 +1,7 @@
 """Members of groups through real clients: each function here is one member's life, from joining to leaving.
 
 A member reports what it is assigned and what it reads, commits after every batch, and leaves when it is told to stop.
+A commit that is refused is made again: who keeps a partition through a rebalance does not read its records twice.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ def run_confluent(seat: Seat, sink: Sink, stop: threading.Event) -> None:
         on_revoke=lambda _, given: sink.revoked(_partitions(given)),
         on_lost=lambda _, given: sink.revoked(_partitions(given)),
     )
+    is_to_commit = False
     try:
         while not stop.is_set():
             batch = consumer.consume(500, timeout=POLL_MS / 1000)
@@ -97,10 +99,13 @@ def run_confluent(seat: Seat, sink: Sink, stop: threading.Event) -> None:
                     raise confluent_kafka.KafkaException(error)
                 else:
                     sink.failed(str(error))
-            if any(message.error() is None for message in batch):
+            is_to_commit |= any(message.error() is None for message in batch)
+            if is_to_commit:
                 try:
                     consumer.commit(asynchronous=False)
+                    is_to_commit = False
                 except confluent_kafka.KafkaException as e:
+                    is_to_commit = e.args[0].code() != confluent_kafka.KafkaError._NO_OFFSET
                     sink.failed(str(e))
     finally:
         consumer.close()
@@ -141,15 +146,18 @@ def run_kafka_python(seat: Seat, sink: Sink, stop: threading.Event) -> None:
     )
     consumer.subscribe(list(seat.topics), seat.pattern or None, _KafkaPythonReports(sink))
     poll_ms = KAFKA_PYTHON_LONG_POLL_MS if seat.pattern else KAFKA_PYTHON_POLL_MS
+    is_to_commit = False
     try:
         while not stop.is_set():
             batches = consumer.poll(timeout_ms=poll_ms)
             for records in batches.values():
                 for record in records:
                     sink.consumed((record.topic, record.partition), record.offset, record.value)
-            if batches:
+            is_to_commit |= bool(batches)
+            if is_to_commit:
                 try:
                     consumer.commit()
+                    is_to_commit = False
                 except KafkaPythonError as e:
                     sink.failed(repr(e))
     finally:
@@ -191,15 +199,18 @@ async def _run_aiokafka(seat: Seat, sink: Sink, stop: threading.Event) -> None:
     )
     consumer.subscribe(list(seat.topics), seat.pattern or None, _AiokafkaReports(sink))
     await consumer.start()
+    is_to_commit = False
     try:
         while not stop.is_set():
             batches = await consumer.getmany(timeout_ms=POLL_MS)
             for records in batches.values():
                 for record in records:
                     sink.consumed((record.topic, record.partition), record.offset, record.value)
-            if batches:
+            is_to_commit |= bool(batches)
+            if is_to_commit:
                 try:
                     await consumer.commit()
+                    is_to_commit = False
                 except AiokafkaError as e:
                     sink.failed(repr(e))
     finally:
