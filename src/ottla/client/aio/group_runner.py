@@ -134,10 +134,8 @@ class GroupRunner:
             self.poll_timer.end(self.engine.now_ms())
 
     async def step(self, change: Change, partitions: Collection[TopicPartition]) -> None:
-        """Waits until a poll has told the listener. Partitions that come can be sought from then on."""
+        """Waits until a poll has made the change and told the listener."""
         if change is Change.ASSIGNED:
-            self.engine.cursors.add(partitions)
-            self.engine.wake()
             step = RebalanceStep(change, partitions)
         else:
             if not partitions:
@@ -155,6 +153,9 @@ class GroupRunner:
 
     async def before_step(self, step: RebalanceStep) -> None:
         """In the poll that carries the step out: everything returned so far counts as done."""
+        if step.change is Change.ASSIGNED:
+            self.engine.cursors.add(step.partitions)
+            self.engine.wake()
         if step.change is Change.REVOKED and self.settings.commits_automatically:
             await self.commit_quietly(self.engine.cursors.committable(step.partitions))
 

@@ -102,13 +102,15 @@ class Consumer(Generic[K, V]):
         self.settings = self._inner.settings
         self._polling = threading.Lock()
         self._is_forked = False
+        self._is_closing = False
+        """The listener may still commit then."""
         self._is_closed = False
         self._chunks_done = 0
         self._thread = LoopThread("ottla-consumer", self._forked)
         try:
             self._thread.call(self._inner.start())
         except BaseException:
-            self._is_closed = True
+            self._is_closing = self._is_closed = True
             self._thread.call(self._inner.close(0))
             self._thread.stop()
             raise
@@ -126,18 +128,19 @@ class Consumer(Generic[K, V]):
 
     def close(self, timeout: float = 30.0) -> None:
         """Commits if that is automatic, leaves the group, closes the connections. Closing twice is harmless."""
-        if self._is_closed or self._is_forked:
-            self._is_closed = True
+        if self._is_closing or self._is_forked:
             return
-        self._is_closed = True
+        self._is_closing = True
         try:
             step = self._thread.call(self._inner._begin_closing(timeout))
             try:
                 if step is not None:
                     self._tell_listener(step)
             finally:
+                self._is_closed = True
                 self._thread.call(self._inner._finish_closing(timeout))
         finally:
+            self._is_closed = True
             self._thread.stop()
 
     def _check_usable(self) -> None:

@@ -1,0 +1,314 @@
+"""Consumers in groups: sharing, rebalancing, commits; both shells, both protocols, and members not written by us."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from ottla.base.types import TopicPartition
+from ottla.client.core.consumer_errors import CommitFailedError, FencedInstanceError
+from ottla.client.core.group_protocol import GroupAssignor, GroupMemberInfo
+from ottla.client.core.rebalance import RebalanceListener
+from tests.broker_process import BrokerProcess
+from tests.client.consumer_shells import PATIENCE_S, Shell, make_topic, open_shell, read, wait_until, write
+from tests.interop.groups.conftest import QUICK_GROUPS
+
+VALUES = [b"value-%d" % number for number in range(10)]
+QUICK = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 100}
+PROTOCOLS = {"classic": QUICK, "consumer": {"group_protocol": "consumer"}}
+
+
+@pytest.fixture(scope="module")
+def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {**QUICK_GROUPS, "group.initial.rebalance.delay.ms": "0"}
+    process = BrokerProcess(tmp_path_factory.mktemp("consumer-groups"), settings).start()
+    yield process
+    assert process.stop() == 0, "\n".join(process.log_lines)
+    assert process.tracebacks() == []
+
+
+@pytest.fixture(params=["sync", "aio"])
+def shell(request: pytest.FixtureRequest, quick_broker: BrokerProcess) -> Iterator[Shell]:
+    with open_shell(request.param, quick_broker.bootstrap) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic(quick_broker: BrokerProcess, new_topic: str) -> str:
+    make_topic(quick_broker.bootstrap, new_topic, 4)
+    for partition in range(4):
+        write(quick_broker.bootstrap, new_topic, VALUES, partition)
+    return new_topic
+
+
+class Diary(RebalanceListener):
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, frozenset[int]]] = []
+
+    def _note(self, what: str, partitions: Collection[TopicPartition]) -> None:
+        self.entries.append((what, frozenset(partition.partition for partition in partitions)))
+
+    def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self._note("revoked", partitions)
+
+    def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._note("assigned", partitions)
+
+    def on_lost(self, partitions: Collection[TopicPartition]) -> None:
+        self._note("lost", partitions)
+
+
+def partitions_of(*consumers: Any) -> list[int]:
+    return sorted(partition.partition for consumer in consumers for partition in consumer.assignment)
+
+
+def are_shared(*consumers: Any) -> bool:
+    """Whether the four partitions are spread over all consumers."""
+    return partitions_of(*consumers) == [0, 1, 2, 3] and all(consumer.assignment for consumer in consumers)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_members_share_the_partitions_and_take_over(shell: Shell, topic: str, protocol: str) -> None:
+    diary = Diary()
+    first = shell(group_id=topic, **PROTOCOLS[protocol])
+    first.subscribe([topic], listener=diary)
+    assert len(read(first, 40)) == 40
+    assert diary.entries == [("assigned", frozenset(range(4)))]
+    second = shell(group_id=topic, **PROTOCOLS[protocol])
+    second.subscribe([topic])
+    again = wait_until(lambda: are_shared(first, second), first, second)
+    # What the first has read was committed before it gave the partitions up, so nobody reads it again.
+    assert again == []
+    assert len(first.assignment) == len(second.assignment) == 2
+    second.close()
+    wait_until(lambda: are_shared(first), first)
+    write(shell.bootstrap, topic, [b"late"], partition=0)
+    assert [record.value for record in read(first, 1)] == [b"late"]
+    first.close()
+    assert diary.entries[-1] == ("revoked", frozenset(range(4)))
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+def test_every_assignor_agrees_with_foreign_members(shell: Shell, topic: str, assignor: str) -> None:
+    settings = {**QUICK, "partition_assignment_strategy": [assignor]}
+    ours = [shell(group_id=topic, enable_auto_commit=False, **settings) for _ in range(2)]
+    for consumer in ours:
+        consumer.subscribe([topic])
+    wait_until(lambda: are_shared(*ours), *ours)
+    if assignor == "sticky":
+        return  # librdkafka has no such assignor
+    foreign = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": shell.bootstrap,
+            "group.id": topic,
+            "partition.assignment.strategy": assignor,
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 100,
+        }
+    )
+    try:
+        foreign.subscribe([topic])
+
+        def all_have_some() -> bool:
+            foreign.poll(0.05)
+            theirs = [partition.partition for partition in foreign.assignment()]
+            mine = [consumer.assignment for consumer in ours]
+            return bool(theirs) and all(mine) and sorted([*theirs, *partitions_of(*ours)]) == [0, 1, 2, 3]
+
+        wait_until(all_have_some, *ours)
+    finally:
+        foreign.close()
+    wait_until(lambda: are_shared(*ours), *ours)
+
+
+def test_cooperative_members_keep_what_does_not_move(shell: Shell, topic: str) -> None:
+    settings = {**QUICK, "partition_assignment_strategy": "cooperative-sticky"}
+    diary, other = Diary(), Diary()
+    first = shell(group_id=topic, **settings)
+    first.subscribe([topic], listener=diary)
+    wait_until(lambda: are_shared(first), first)
+    second = shell(group_id=topic, **settings)
+    second.subscribe([topic], listener=other)
+    wait_until(lambda: are_shared(first, second), first, second)
+    revoked = [partitions for what, partitions in diary.entries if what == "revoked"]
+    assert len(revoked) == 1
+    assert len(revoked[0]) == 2
+    assert {partition.partition for partition in second.assignment} == revoked[0]
+    assert not [what for what, _ in other.entries if what != "assigned"]
+
+
+def test_an_assignor_of_your_own(shell: Shell, topic: str) -> None:
+    class AllToTheHeaviest(GroupAssignor):
+        name = "heaviest"
+
+        def __init__(self, weight: int) -> None:
+            self.weight = weight
+            self.told: list[bytes | None] = []
+
+        def user_data(self, topics: Collection[str]) -> bytes | None:
+            return bytes([self.weight])
+
+        def assign(
+            self, members: Sequence[GroupMemberInfo], partition_counts: Mapping[str, int]
+        ) -> Mapping[str, Collection[TopicPartition]]:
+            heaviest = max(members, key=lambda member: member.user_data or b"")
+            everything = [TopicPartition(name, i) for name, count in partition_counts.items() for i in range(count)]
+            return {heaviest.member_id: everything}
+
+        def assignment_data(self, member_id: str) -> bytes | None:
+            return b"from the leader"
+
+        def on_assignment(
+            self, partitions: Collection[TopicPartition], user_data: bytes | None, generation: int
+        ) -> None:
+            self.told.append(user_data)
+
+    light, heavy = AllToTheHeaviest(1), AllToTheHeaviest(2)
+    consumers = [
+        shell(group_id=topic, assignors=[assignor], partition_assignment_strategy=["heaviest"], **QUICK)
+        for assignor in (light, heavy)
+    ]
+    for consumer in consumers:
+        consumer.subscribe([topic])
+    wait_until(lambda: partitions_of(consumers[1]) == [0, 1, 2, 3] and not consumers[0].assignment, *consumers)
+    assert heavy.told[-1] == b"from the leader"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_pattern_finds_topics_that_come_later(shell: Shell, new_topic: str, protocol: str) -> None:
+    first, second = f"{new_topic}-a", f"{new_topic}-b"
+    make_topic(shell.bootstrap, first)
+    write(shell.bootstrap, first, VALUES)
+    consumer = shell(group_id=new_topic, metadata_max_age_ms=200, **PROTOCOLS[protocol])
+    consumer.subscribe(re.compile(f"^{new_topic}-"))
+    assert len(read(consumer, 10)) == 10
+    make_topic(shell.bootstrap, second)
+    write(shell.bootstrap, second, VALUES)
+    assert {record.topic for record in read(consumer, 10)} == {second}
+    assert consumer.subscription == {first, second}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_positions_are_committed_from_time_to_time(shell: Shell, topic: str, protocol: str) -> None:
+    consumer = shell(group_id=topic, auto_commit_interval_ms=50, **PROTOCOLS[protocol])
+    consumer.subscribe([topic])
+    assert len(read(consumer, 40)) == 40
+    partitions = [TopicPartition(topic, index) for index in range(4)]
+
+    def all_committed() -> bool:
+        found = consumer.committed(partitions)
+        return all(entry is not None and entry.offset == 10 for entry in found.values())
+
+    wait_until(all_committed, consumer)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_commits_in_the_listener_and_seeks_of_what_comes(shell: Shell, topic: str, protocol: str) -> None:
+    settings = {"enable_auto_commit": False, **PROTOCOLS[protocol]}
+    consumer = shell(group_id=topic, **settings)
+
+    class Keeper(RebalanceListener):
+        """With the consumer for threads these calls wait for the loop; with asyncio they are awaited."""
+
+        def on_revoked(self, partitions: Collection[TopicPartition]) -> Any:
+            return consumer._inner.commit() if shell.kind == "aio" else consumer.commit()
+
+        def on_assigned(self, partitions: Collection[TopicPartition]) -> Any:
+            target = consumer._inner if shell.kind == "aio" else consumer
+            for partition in partitions:
+                target.seek(partition, 7)
+
+    consumer.subscribe([topic], listener=Keeper())
+    assert {record.offset for record in read(consumer, 12)} == {7, 8, 9}
+    consumer.close()
+    checker = shell(group_id=topic)
+    found = checker.committed([TopicPartition(topic, index) for index in range(4)])
+    assert [entry.offset for entry in found.values()] == [10] * 4
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_who_does_not_poll_is_left_out(shell: Shell, topic: str, protocol: str) -> None:
+    diary = Diary()
+    slow = shell(group_id=topic, max_poll_interval_ms=700, enable_auto_commit=False, **PROTOCOLS[protocol])
+    slow.subscribe([topic], listener=diary)
+    assert len(read(slow, 40)) == 40
+    other = shell(group_id=topic, enable_auto_commit=False, **PROTOCOLS[protocol])
+    other.subscribe([topic])
+    wait_until(lambda: are_shared(other), other)
+    with pytest.raises(CommitFailedError):
+        slow.commit(dict.fromkeys(slow.assignment, 10))
+    wait_until(lambda: are_shared(slow, other), slow, other)
+    assert "lost" in [what for what, _ in diary.entries]
+
+
+def test_a_static_member_keeps_its_place_over_a_restart(shell: Shell, topic: str) -> None:
+    settings = {**QUICK, "partition_assignment_strategy": "range"}
+    diary = Diary()
+    stays = shell(group_id=topic, group_instance_id="a", **settings)
+    stays.subscribe([topic], listener=diary)
+    goes = shell(group_id=topic, group_instance_id="b", **settings)
+    goes.subscribe([topic])
+    wait_until(lambda: are_shared(stays, goes), stays, goes)
+    held = goes.assignment
+    entries = len(diary.entries)
+    goes.close()
+    back = shell(group_id=topic, group_instance_id="b", **settings)
+    back.subscribe([topic])
+    wait_until(lambda: back.assignment == held, stays, back)
+    assert len(diary.entries) == entries
+    usurper = shell(group_id=topic, group_instance_id="b", **settings)
+    usurper.subscribe([topic])
+    wait_until(lambda: usurper.assignment == held, stays, usurper)
+    with pytest.raises(FencedInstanceError):
+        wait_until(lambda: False, back, patience_s=10)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_subscription_may_change(shell: Shell, topic: str, new_topic: str, protocol: str) -> None:
+    other = make_topic(shell.bootstrap, f"{topic}-other")
+    write(shell.bootstrap, other, VALUES)
+    consumer = shell(group_id=topic, **PROTOCOLS[protocol])
+    consumer.subscribe([topic])
+    assert len(read(consumer, 40)) == 40
+    consumer.subscribe([other])
+    assert {record.topic for record in read(consumer, 10)} == {other}
+    assert {partition.topic for partition in consumer.assignment} == {other}
+    consumer.unsubscribe()
+    assert consumer.assignment == frozenset()
+    consumer.subscribe([topic])
+    wait_until(lambda: are_shared(consumer), consumer)
+
+
+def test_the_leader_notices_new_partitions(shell: Shell, topic: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    consumer = shell(group_id=topic, metadata_max_age_ms=200, **QUICK)
+    consumer.subscribe([topic])
+    wait_until(lambda: are_shared(consumer), consumer)
+    admin = AdminClient({"bootstrap.servers": shell.bootstrap})
+    admin.create_partitions([NewPartitions(topic, 6)])[topic].result(PATIENCE_S)
+    wait_until(lambda: partitions_of(consumer) == [0, 1, 2, 3, 4, 5], consumer)
+
+
+def test_a_kip_848_group_takes_foreign_members(shell: Shell, topic: str) -> None:
+    ours = shell(group_id=topic, group_protocol="consumer")
+    ours.subscribe([topic])
+    wait_until(lambda: are_shared(ours), ours)
+    foreign = confluent_kafka.Consumer(
+        {"bootstrap.servers": shell.bootstrap, "group.id": topic, "group.protocol": "consumer"}
+    )
+    try:
+        foreign.subscribe([topic])
+        deadline_s = time.monotonic() + PATIENCE_S
+        while len(ours.assignment) != 2 or len(foreign.assignment()) != 2:
+            assert time.monotonic() < deadline_s
+            ours.poll(0.05)
+            foreign.poll(0.05)
+    finally:
+        foreign.close()
+    wait_until(lambda: are_shared(ours), ours)
