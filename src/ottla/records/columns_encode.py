@@ -34,7 +34,7 @@ from ottla.records.varint import encode_varint
 DEFAULT_MAX_BATCH_SIZE: Final = 1_000_000
 """What a broker accepts unless it is told otherwise is a little more."""
 
-_MAX_ENCODED_AT_ONCE: Final = 1 << 30
+_GROUP_SIZE: Final = 2 << 20
 # Attributes, offset delta, and the lengths of the record, its key and its value, each as long as it can be.
 _MAX_OVERHEAD: Final = 1 + 5 + 5 + 5 + 5
 _NOTHING: Final = pa.scalar(b"", pa.binary())
@@ -98,17 +98,18 @@ def encode_columns(
 def _groups(columns: RecordColumns, max_batch_size: int) -> list[tuple[Int64s, int]]:
     """Which rows begin a batch, in groups that are encoded at once, each with the row after its last.
 
-    Sizes are bounds from above: how much room an offset or a timestamp takes is known only once the batches are.
+    A group is small enough to stay in the cache. Sizes are bounds from above: how much room an offset or a timestamp
+    takes is known only once the batches are.
     """
     count = len(columns)
-    span_ms = int(columns.timestamps.max() - columns.timestamps.min()) if count else 0
+    span_ms = int(columns.timestamps.max()) - int(columns.timestamps.min()) if count else 0
     bounds = np.cumsum(columns.payload_sizes + (_MAX_OVERHEAD + len(encode_varint(span_ms))))
     room = max_batch_size - HEADER_SIZE
     groups: list[tuple[Int64s, int]] = []
     firsts: list[int] = []
     first = group_start = taken = 0
     while first < count:
-        if taken - group_start > _MAX_ENCODED_AT_ONCE:
+        if taken - group_start > _GROUP_SIZE:
             groups.append((np.array(firsts, np.int64), first))
             firsts, group_start = [], taken
         firsts.append(first)

@@ -302,7 +302,7 @@ class TestEncode:
 
         records: list[RecordFields] = [(b"%d" % n, bytes(n), [("h", b"%d" % n)], NOW_MS + n) for n in range(200)]
         whole = encode_columns(as_table(records), max_batch_size=700)
-        monkeypatch.setattr(columns_encode, "_MAX_ENCODED_AT_ONCE", 1500)
+        monkeypatch.setattr(columns_encode, "_GROUP_SIZE", 1500)
         assert encode_columns(as_table(records), max_batch_size=700) == whole
 
     def test_a_slice_of_a_table_in_chunks(self) -> None:
@@ -323,6 +323,11 @@ class TestEncode:
         )
         (batch,) = encode_columns(table, default_timestamp_ms=99)
         assert read_records(batch.data) == [Record(0, 1500, None, b"a", []), Record(1, 99, None, None, [])]
+
+    def test_the_widest_span_of_timestamps(self) -> None:
+        records: list[RecordFields] = [(None, b"a", [], 2**63 - 1), (None, b"b", [], 0), (None, b"c", [], 2**63 - 1)]
+        (batch,) = encode_columns(as_table(records))
+        assert batch.data == build_batch(records)
 
     def test_no_rows_give_no_batches(self) -> None:
         assert encode_columns(pa.table({"value": pa.array([], pa.binary())})) == []
