@@ -1,3 +1,33 @@
-"""Ottla: an event-streaming platform that speaks Kafka's wire protocol."""
+"""Ottla: an event-streaming platform that speaks Kafka's wire protocol.
+
+The client library is here by its short names (`ottla.Producer`, `ottla.aio.Producer`), and is loaded when it is first
+asked for: a broker never loads it. The names and their types are in `__init__.pyi`.
+"""
+
+from __future__ import annotations
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Producer": "ottla.client.sync",
+    "SendFuture": "ottla.client.sync",
+    "RecordMetadata": "ottla.client.core.producer_batch",
+    "aio": "ottla.client.aio",
+    "errors": "ottla.client.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'ottla' has no attribute {name!r}")
+    import importlib
+
+    module = importlib.import_module(home)
+    found: object = module if home.endswith(f".{name}") else getattr(module, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,69 @@
+"""The short names of the client library: typed, and free of cost for whoever does not use them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ottla
+
+USER_CODE = """
+import asyncio
+import ottla
+from ottla import aio
+
+
+def told(metadata: ottla.RecordMetadata | None, error: ottla.errors.ClientError | None) -> None:
+    print(metadata, error)
+
+
+def send(servers: str) -> int:
+    with ottla.Producer(bootstrap_servers=servers, linger_ms=5) as producer:
+        future = producer.send("topic", b"value", key=b"key", on_delivery=told)
+        with producer.transaction():
+            producer.send_offsets({}, "group")
+        return future.result(timeout=10).offset
+
+
+async def send_async(servers: str) -> int:
+    async with aio.Producer({"bootstrap.servers": servers}, value_serializer=str.encode) as producer:
+        future = await producer.send("topic", "value")
+        async with producer.transaction():
+            await producer.send_offsets({}, "group")
+        return (await future).offset
+
+
+asyncio.run(send_async("x"))
+"""
+
+
+def test_names() -> None:
+    from ottla.client import aio, sync
+
+    assert ottla.Producer is sync.Producer
+    assert ottla.aio is aio
+    assert {"Producer", "aio"} <= set(dir(ottla))
+    with pytest.raises(AttributeError):
+        ottla.Prodcer  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_package_alone_loads_no_client() -> None:
+    code = "import sys, ottla; print(any(name.startswith('ottla.') for name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_user_code_passes_strict_type_checks(tmp_path: Path) -> None:
+    file = tmp_path / "user_code.py"
+    file.write_text(USER_CODE)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(file)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
