@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ottla.base.errors import ErrorCode
+from ottla.wire.apis.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from tests.broker_process import BrokerProcess
-from tests.integration.calls import create_topic
+from tests.integration.calls import create_topic, produce
 from tests.interop.transactions.raw_producer import (
     END_NEW,
     END_OLD,
@@ -137,17 +143,55 @@ def test_a_write_to_a_partition_that_was_not_added_is_refused(raw: RawClient, ne
         assert (shown.high_watermark, shown.last_stable_offset) == (0, 0)
 
 
-def test_a_write_without_any_transaction_id_or_of_an_unknown_producer_is_refused(
-    raw: RawClient, new_topic: str
-) -> None:
+def test_a_write_in_the_name_of_another_transaction_or_of_none_is_refused(raw: RawClient, new_topic: str) -> None:
     create_topic(raw, new_topic)
     producer = RawProducer(raw, new_topic).init()
-    stranger = RawProducer(raw, f"{new_topic}-stranger")
-    stranger.take(producer.producer_id, producer.epoch)
     producer.add(new_topic)
-    code = stranger.produce(new_topic, b"x", version=PRODUCE_OLD).error_code
-    assert code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    stranger = RawProducer(raw, f"{new_topic}-stranger")
+    other = RawProducer(raw, f"{new_topic}-other").init()
+    for impostor in (stranger, other):
+        impostor.take(producer.producer_id, producer.epoch)
+        for version in (PRODUCE_OLD, PRODUCE_NEW):
+            code = impostor.produce(new_topic, b"x", version=version).error_code
+            assert code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        impostor.sequences.clear()
+    refused = produce(raw, new_topic, producer.batch(new_topic, 0, b"x"))
+    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert fetch(raw, new_topic, isolation_level=READ_UNCOMMITTED).high_watermark == 0
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_brokers_verify_partitions_and_add_them_for_many_transactions(
+    raw: RawClient, new_topic: str, version: int
+) -> None:
+    create_topic(raw, new_topic, partitions=2)
+    producers = [RawProducer(raw, f"{new_topic}-{number}").init() for number in range(2)]
+
+    def ask(*, verify_only: bool, partitions: list[int]) -> list[list[int]]:
+        asked = [
+            AddPartitionsToTxnTransaction(
+                transactional_id=producer.transactional_id,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                verify_only=verify_only,
+                topics=[AddPartitionsToTxnTopic(name=new_topic, partitions=partitions)],
+            )
+            for producer in producers
+        ]
+        response = raw.call(AddPartitionsToTxnRequest(transactions=asked), version)
+        assert isinstance(response, AddPartitionsToTxnResponse) and response.error_code == 0
+        return [
+            [part.partition_error_code for part in result.topic_results[0].results_by_partition]
+            for result in response.results_by_transaction
+        ]
+
+    not_in_it = ABORTABLE if version >= 5 else ErrorCode.INVALID_TXN_STATE
+    assert ask(verify_only=True, partitions=[0, 1]) == [[not_in_it] * 2] * 2
+    assert ask(verify_only=False, partitions=[1]) == [[0]] * 2
+    assert ask(verify_only=True, partitions=[0, 1]) == [[not_in_it, 0]] * 2
+    producers[0].end(commit=True, version=END_NEW)
+    producers[1].epoch += 1
+    assert ask(verify_only=True, partitions=[1]) == [[not_in_it], [ErrorCode.PRODUCER_FENCED]]
 
 
 def test_a_zombie_is_shut_out_by_its_successor(txn_broker: BrokerProcess, raw: RawClient, new_topic: str) -> None:
