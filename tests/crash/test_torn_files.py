@@ -398,12 +398,11 @@ def _damaged_header(batch: Batch, partition: int) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.xfail(strict=True, reason="a producer snapshot holds only the newest batch of each producer")
 def test_every_batch_in_flight_is_recognised_after_a_kill(killed: WrittenDir, tmp_path: Path) -> None:
     """A client may have five batches under way when a broker dies, and a segment may have been rolled among them.
 
-    What lies before the recovery point is known from a snapshot, so fewer than five are recognised; librdkafka takes
-    the refusal of the first one for lost data and gives up.
+    What lies before the recovery point is known from a snapshot, which holds only the newest; the others are looked up
+    in the log, for librdkafka takes the refusal of the first one for lost data and gives up.
     """
     written = killed.copy_to(tmp_path / "data")
     files = written.files()[0]

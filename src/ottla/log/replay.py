@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+
 from ottla.base.errors import CorruptBatchError
+from ottla.log.producer_snapshot import DUPLICATE_WINDOW, StoredBatch
 from ottla.log.producer_state import CompletedTransaction, ProducerStates
+from ottla.log.segment import Segment
 from ottla.log.segment_set import SegmentSet
 from ottla.log.txn_index import AbortedTransaction, TxnIndex
 from ottla.records.batch import BatchHeader
@@ -50,3 +55,50 @@ def replay_producers(producers: ProducerStates, segments: SegmentSet, end_offset
             if header.is_control and header.record_count:
                 marker = read_end_marker(segment.batch_at(position, header), header)
             producers.replay(header, marker)
+
+
+def recall_batches(producers: ProducerStates, segments: SegmentSet, look_back_bytes: int) -> None:
+    """Find the batches before the newest one of each producer again, as far as `look_back_bytes` of the log go.
+
+    A snapshot holds only the newest. After a crash a client sends all again that it had no reply for, up to five, and
+    would be refused the first of them if it were not recognised.
+    """
+    forgetful = {
+        producer_id: entry
+        for producer_id, entry in producers.entries.items()
+        if 0 < len(entry.batches) < DUPLICATE_WINDOW
+    }
+    if not forgetful:
+        return
+    found: dict[int, deque[StoredBatch]] = {}
+    for header in _last_headers(segments, look_back_bytes):
+        entry = forgetful.get(header.producer_id)
+        if entry is not None and not header.is_control and header.producer_epoch == entry.producer_epoch:
+            batch = StoredBatch(
+                header.base_sequence,
+                header.last_sequence,
+                header.last_offset,
+                header.last_offset_delta,
+                header.max_timestamp,
+            )
+            found.setdefault(header.producer_id, deque(maxlen=DUPLICATE_WINDOW)).append(batch)
+    for producer_id, batches in found.items():
+        if batches[-1].last_offset == forgetful[producer_id].last_offset:
+            forgetful[producer_id].batches = batches
+
+
+def _last_headers(segments: SegmentSet, look_back_bytes: int) -> Iterator[BatchHeader]:
+    """Headers of about the last `look_back_bytes` of the log, in its order."""
+    starts: list[tuple[Segment, int]] = []
+    for segment in reversed(segments.all()):
+        start = 0
+        if segment.size > look_back_bytes:
+            entry = segment.offset_index.first_at_or_after(segment.size - look_back_bytes)
+            start = entry.position if entry is not None else 0
+        starts.append((segment, start))
+        look_back_bytes -= segment.size - start
+        if look_back_bytes <= 0:
+            break
+    for segment, start in reversed(starts):
+        for _, header in segment.headers(start):
+            yield header
