@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from ottla.client.core.accumulator import Accumulator, record_size
+from ottla.client.core.partitioners import RoundRobin, StickyChoice, key_partition
+from ottla.client.core.producer_batch import Batch
+from ottla.records.builder import RecordFields
+from ottla.records.hashing import partition_for_key
+
+
+def accumulator(batch_size: int = 1000, buffer_memory: int = 10_000) -> Accumulator:
+    return Accumulator(
+        batch_size=batch_size, buffer_memory=buffer_memory, delivery_timeout_ms=100, random_below=lambda bound: 0
+    )
+
+
+def add(box: Accumulator, size: int, partition: int = 0) -> Batch | None:
+    record: RecordFields = (None, b"x" * size, (), 1)
+    return box.append("t", partition, record, record_size(record), 5)
+
+
+def test_records_share_a_batch_until_it_is_full() -> None:
+    box = accumulator()
+    first = add(box, 400)
+    assert first is not None and add(box, 400) is first
+    second = add(box, 400)
+    assert second is not None and second is not first
+    assert first.room == 0 and second.order > first.order
+    assert second.deadline_ms == 105
+
+
+def test_a_record_larger_than_a_batch_goes_alone() -> None:
+    box = accumulator(batch_size=0)
+    batches = {add(box, size) for size in (0, 5000, 1)}
+    assert len(batches) == 3 and None not in batches
+
+
+def test_memory_is_bounded_and_given_back() -> None:
+    box = accumulator()
+    taken = []
+    while (batch := add(box, 900)) is not None:
+        taken.append(batch)
+    assert 5 < len(taken) <= 10
+    assert 0 <= box.free_bytes < 1000
+    box.release(taken[0])
+    box.release(taken[0])
+    assert add(box, 900) is not None
+    for batch in list(box.incomplete):
+        box.release(batch)
+    assert box.free_bytes == 10_000
+
+
+def test_a_batch_grows_in_steps_and_is_closed_when_memory_ends() -> None:
+    box = accumulator(batch_size=100_000, buffer_memory=40_000)
+    batch = add(box, 1000)
+    assert batch is not None and box.free_bytes == 40_000 - 16_384
+    while add(box, 1000) is batch:
+        pass
+    assert batch.room == 0
+    assert batch.size > 30_000
+    assert box.free_bytes >= 0
+
+
+def test_keyless_records_stay_together_and_move_on_after_enough_bytes() -> None:
+    box = Accumulator(batch_size=1000, buffer_memory=10**6, delivery_timeout_ms=1, random_below=lambda bound: bound - 1)
+    places = []
+    for _ in range(100):
+        record: RecordFields = (None, b"x" * 100, (), 1)
+        batch = box.append_sticky("t", (0, 1, 2), 3, record, record_size(record), 5)
+        assert batch is not None
+        places.append(batch.partition)
+        if len(places) % 3 == 0:
+            batch.room = 0  # sent before it was full
+    switches = sum(before != after for before, after in itertools.pairwise(places))
+    assert 8 <= switches <= 12
+    assert set(places) == {1, 2}
+
+
+def test_a_sticky_choice_leaves_a_partition_without_leader() -> None:
+    choice = StickyChoice(100, lambda bound: 0)
+    assert choice.choose((0, 1), 2) == 0
+    assert choice.choose((1,), 2) == 1
+    choice.produced(100)
+    assert choice.choose((1,), 2) == 1
+    assert choice.choose((), 2) in (0, 1)
+
+
+def test_round_robin_and_keys() -> None:
+    turns = RoundRobin()
+    assert Counter(turns("t", None, None, 4, (0, 2, 3)) for _ in range(9)) == {0: 3, 2: 3, 3: 3}
+    assert turns("u", None, None, 2, ()) == 0
+    assert all(key_partition(b"%d" % key, 7) == partition_for_key(b"%d" % key, 7) for key in range(100))
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_a_split_batch_keeps_records_numbers_and_place(count: int) -> None:
+    box = accumulator()
+    batch = None
+    for number in range(count):
+        batch = box.append("t", 0, (b"k", b"%d" % number, (), 9), 30, 5)
+    assert batch is not None
+    batch.number(3, 1, 2**31 - 1)
+    first, second = box.split(batch)
+    assert first.records() + second.records() == batch.records()
+    assert (first.base_sequence, second.base_sequence) == (2**31 - 1, (count // 2 - 1) % 2**31)
+    assert batch.order < first.order < second.order < (1,)
+    first.succeed(10)
+    assert list(first.settle_parents()) == []
+    second.succeed(100)
+    assert list(second.settle_parents()) == [batch]
+    half = count // 2
+    assert [batch.metadata(index).offset for index in range(count)] == [
+        *range(10, 10 + half),
+        *range(100, 100 + count - half),
+    ]
+    for done in (batch, first, second):
+        box.release(done)
+    assert box.free_bytes == 10_000

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from ottla.base.errors import ErrorCode
+from ottla.base.types import NIL_UUID, TopicPartition
+from ottla.client.core.metadata import NO_LEADER, BrokerAddress, MetadataCache, PartitionLeader, least_loaded
+from ottla.wire.apis.metadata import MetadataResponse, MetadataResponseTopic
+from tests.unit.client.core.model_broker import TOPIC, metadata_response
+
+
+def known(leaders: list[int], epochs: list[int]) -> MetadataCache:
+    cache = MetadataCache(max_age_ms=1000, max_idle_ms=5000, backoff_ms=10, backoff_max_ms=100)
+    cache.use(TOPIC, 0)
+    cache.update(metadata_response(leaders, epochs), 0)
+    return cache
+
+
+def test_it_is_asked_at_once_then_when_old_or_when_wrong() -> None:
+    cache = MetadataCache(max_age_ms=1000, backoff_ms=10)
+    assert cache.next_refresh_ms() == 0
+    cache.use(TOPIC, 5)
+    cache.update(metadata_response([0], [0]), 5)
+    assert cache.next_refresh_ms() == 1005
+    cache.request_update()
+    assert cache.next_refresh_ms() == 15
+
+
+def test_failures_are_followed_by_longer_pauses() -> None:
+    cache = known([0], [0])
+    waits = []
+    for _ in range(6):
+        cache.update_failed(0)
+        waits.append(cache.next_refresh_ms())
+    assert waits == [10, 20, 40, 80, 100, 100]
+
+
+def test_a_new_topic_does_not_wait() -> None:
+    cache = known([0], [0])
+    cache.update_failed(50)
+    assert cache.use("other", 55) is None
+    assert cache.next_refresh_ms() == 55
+    assert cache.topics_to_ask(60) == ["other", TOPIC]
+
+
+def test_a_topic_without_use_is_forgotten() -> None:
+    cache = known([0], [0])
+    assert cache.topics_to_ask(5000) == [TOPIC]
+    assert cache.topics_to_ask(5001) == []
+    assert cache.leader_of(TOPIC, 0) == NO_LEADER
+
+
+def test_an_older_leader_epoch_is_not_believed() -> None:
+    cache = known([1, 0], [4, 2])
+    cache.update(metadata_response([0, 1], [3, 3]), 1)
+    assert (cache.leader_of(TOPIC, 0), cache.leader_of(TOPIC, 1)) == (1, 1)
+
+
+def test_a_reply_teaches_the_leader() -> None:
+    cache = known([0], [4])
+    assert not cache.learn_leader(TOPIC, 0, PartitionLeader(1, 4))
+    assert not cache.learn_leader(TOPIC, 0, PartitionLeader(9, 5)), "nobody knows where 9 is"
+    assert cache.learn_leader(TOPIC, 0, PartitionLeader(9, 5), [BrokerAddress(9, "h", 9)])
+    assert cache.leader_of(TOPIC, 0) == 9
+    assert cache.knows(TopicPartition(TOPIC, 0)) and not cache.knows(TopicPartition(TOPIC, 1))
+
+
+def test_partitions_without_a_leader_are_asked_for_again() -> None:
+    cache = known([0, -1], [0, 0])
+    topic = cache.use(TOPIC, 1)
+    assert topic is not None and topic.available == (0,) and topic.partition_count == 2
+    assert cache.next_refresh_ms() == 10
+    assert cache.leader_of(TOPIC, 1) == NO_LEADER
+
+
+def test_a_topic_with_an_error_is_not_usable() -> None:
+    cache = known([0], [0])
+    error = MetadataResponseTopic(name=TOPIC, topic_id=NIL_UUID, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    cache.update(MetadataResponse(topics=[error]), 1)
+    assert cache.use(TOPIC, 2) is None
+
+
+def test_the_least_loaded_node() -> None:
+    assert least_loaded([1, 2, 3], {1: 5, 2: 1, 3: 1}, {1, 3}) == 3
+    assert least_loaded([1, 2], {}, set()) == 1
+    assert least_loaded([], {}, set()) is None

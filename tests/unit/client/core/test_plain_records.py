@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.client.core.plain_records import MAX_VALUE_BYTES, build_values_batch, can_encode
+from ottla.client.core.producer_batch import Batch
+from ottla.records.builder import build_batch
+from ottla.records.compression import Codec
+
+sizes = st.one_of(st.integers(0, 200), st.integers(MAX_VALUE_BYTES - 3, MAX_VALUE_BYTES - 1))
+
+
+@given(
+    st.lists(st.tuples(sizes, st.integers(0, 20_000)), min_size=1, max_size=200), st.booleans(), st.sampled_from(Codec)
+)
+def test_the_same_bytes_as_record_by_record(records: list[tuple[int, int]], transactional: bool, codec: Codec) -> None:
+    batch = Batch("t", 0, (0,), opened_ms=0, deadline_ms=0)
+    rows = []
+    timestamp_ms = 1_700_000_000_000
+    for size, step_ms in records:
+        timestamp_ms += step_ms - 10_000 if step_ms % 3 == 0 else 0
+        rows.append((None, b"x" * size, (), timestamp_ms))
+        batch.add(rows[-1], size)
+    fields = {"producer_id": 5, "producer_epoch": 2, "base_sequence": 7, "transactional": transactional}
+    assert can_encode(batch.values)
+    expected = build_batch(rows, codec=codec, **fields)  # type: ignore[arg-type]
+    assert build_values_batch(batch.values, batch.marks, codec=codec, level=None, **fields) == expected  # type: ignore[arg-type]
+    assert batch.records() == rows
+    assert [batch.timestamp_of(index) for index in range(len(rows))] == [row[3] for row in rows]
+
+
+def test_more_records_than_the_table_has_offsets() -> None:
+    values = [b"%d" % number for number in range(20_000)]
+    rows = [(None, value, (), 5) for value in values]
+    fields = {"codec": Codec.NONE, "producer_id": -1, "producer_epoch": -1, "base_sequence": -1, "transactional": False}
+    assert build_values_batch(values, [(0, 5)], level=None, **fields) == build_batch(rows, **fields)  # type: ignore[arg-type]
+
+
+def test_a_batch_turns_to_rows_when_a_record_is_more_than_a_value() -> None:
+    batch = Batch("t", 0, (0,), opened_ms=0, deadline_ms=0)
+    assert batch.add((None, b"a", (), 1), 1) == 0
+    assert batch.add((b"k", b"b", (), 2), 1) == 1
+    assert batch.add((None, b"c", (), 3), 1) == 2
+    assert batch.stamped_until_s == 0
+    assert batch.records() == [(None, b"a", (), 1), (b"k", b"b", (), 2), (None, b"c", (), 3)]
+    assert batch.record_count == 3
+    assert not can_encode([b"x" * MAX_VALUE_BYTES])

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.base.errors import ErrorCode
+from ottla.base.types import TopicPartition
+from ottla.client.core.producer_transaction import ALLOWED, ProducerTransaction, TransactionState
+from ottla.client.errors import ClientError, ProducerFencedError, TransactionAbortedError, TransactionStateError
+
+S = TransactionState
+PARTITION = TopicPartition("t", 0)
+ABORTABLE = ClientError(code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, requires_abort=True)
+CALLS = ["initialized", "begin", "check_sending", "start_commit", "start_abort", "ended"]
+TARGETS = {
+    "initialized": S.READY,
+    "begin": S.IN_TRANSACTION,
+    "start_commit": S.COMMITTING,
+    "start_abort": S.ABORTING,
+    "ended": S.READY,
+}
+
+
+@pytest.mark.parametrize(("state", "call"), list(itertools.product(S, CALLS)))
+def test_every_call_in_every_state(state: TransactionState, call: str) -> None:
+    transaction = ProducerTransaction()
+    transaction.state = state
+    if state in (S.ABORTABLE_ERROR, S.FATAL_ERROR):
+        transaction.error = ABORTABLE
+    allowed = state is S.IN_TRANSACTION if call == "check_sending" else TARGETS[call] in ALLOWED[state]
+    if allowed:
+        getattr(transaction, call)()
+        assert transaction.state is TARGETS.get(call, state)
+    else:
+        expected = ClientError if transaction.error else TransactionStateError
+        with pytest.raises(expected) as raised:
+            getattr(transaction, call)()
+        assert raised.value is not transaction.error
+        assert transaction.state is state
+
+
+@given(st.lists(st.sampled_from([*CALLS, "abortable", "fatal", "write"])))
+def test_random_walks_never_leave_the_table(calls: list[str]) -> None:
+    transaction = ProducerTransaction()
+    for call in calls:
+        before = transaction.state
+        try:
+            match call:
+                case "abortable":
+                    transaction.fail(ABORTABLE)
+                case "fatal":
+                    transaction.fail(ProducerFencedError())
+                case "write":
+                    transaction.may_write(PARTITION)
+                case _:
+                    getattr(transaction, call)()
+        except ClientError:
+            assert transaction.state is before
+        assert transaction.state is before or transaction.state in ALLOWED[before]
+        if transaction.state in (S.ABORTABLE_ERROR, S.FATAL_ERROR):
+            assert transaction.error is not None and transaction.gives_up_records is not None
+        if transaction.state is S.READY:
+            assert not (transaction.partitions or transaction.pending or transaction.error)
+
+
+def test_partitions_join_before_they_are_written_to() -> None:
+    transaction = ProducerTransaction()
+    assert not transaction.may_write(PARTITION) and not transaction.pending
+    transaction.initialized()
+    transaction.begin()
+    assert not transaction.has_begun_at_coordinator
+    assert not transaction.may_write(PARTITION)
+    assert transaction.pending == {PARTITION}
+    transaction.added({PARTITION})
+    assert transaction.may_write(PARTITION) and not transaction.pending
+    assert transaction.has_begun_at_coordinator
+
+
+def test_after_an_abort_the_producer_goes_on_with_a_new_epoch() -> None:
+    transaction = ProducerTransaction()
+    transaction.initialized()
+    transaction.begin()
+    transaction.fail(ABORTABLE)
+    transaction.fail(ClientError("a later one"))
+    with pytest.raises(ClientError, match="not authorised"):
+        transaction.start_commit()
+    assert isinstance(transaction.gives_up_records, TransactionAbortedError)
+    transaction.start_abort()
+    assert transaction.needs_new_epoch
+    transaction.ended()
+    assert not transaction.needs_new_epoch and transaction.gives_up_records is None
+    transaction.begin()
