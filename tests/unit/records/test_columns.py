@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.base.errors import CorruptBatchError, InvalidRecordError
@@ -89,6 +89,14 @@ def as_table(records: list[RecordFields]) -> Any:
 
 
 class TestDecode:
+    def test_batches_of_other_implementations(self, golden_batch: dict[str, Any]) -> None:
+        header = read_header(golden_batch["bytes"])
+        expected = [] if header.is_control else read_records(golden_batch["bytes"])
+        decoded = decode_columns(golden_batch["bytes"], columns=COLUMN_NAMES)
+        assert as_rows(decoded.records) == [(record, int(header.timestamp_type)) for record in expected]
+        assert decoded.next_offset == header.next_offset
+
+    @settings(max_examples=50)
     @given(logs())
     def test_gives_what_the_reader_gives(self, log: tuple[bytes, list[tuple[Record, int]]]) -> None:
         data, expected = log
@@ -101,12 +109,14 @@ class TestDecode:
         last = [header.next_offset for _, header in iter_headers(data)]
         assert decoded.next_offset == (last[-1] if last else 0)
 
+    @settings(max_examples=50)
     @given(logs())
     def test_groups_of_batches_are_put_together(self, log: tuple[bytes, list[tuple[Record, int]]]) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("ottla.records.columns_decode._GROUP_SIZE", 100)
             assert as_rows(decode_columns(log[0], columns=COLUMN_NAMES).records) == log[1]
 
+    @settings(max_examples=50)
     @given(logs(), st.data())
     def test_a_range_of_offsets(self, log: tuple[bytes, list[tuple[Record, int]]], data: st.DataObject) -> None:
         batches, expected = log
@@ -115,6 +125,7 @@ class TestDecode:
         decoded = decode_columns(memoryview(batches), columns=COLUMN_NAMES, start_offset=start, end_offset=end)
         assert as_rows(decoded.records) == [item for item in expected if start <= item[0].offset < end]
 
+    @settings(max_examples=50)
     @given(logs(), st.integers(1, 200))
     def test_a_batch_cut_short_at_the_end_is_left_out(
         self, log: tuple[bytes, list[tuple[Record, int]]], cut: int
@@ -123,6 +134,7 @@ class TestDecode:
         decoded = decode_columns(whole[:-cut], columns=COLUMN_NAMES)
         assert as_rows(decoded.records) == log[1]
 
+    @settings(max_examples=50)
     @given(logs(), st.data())
     def test_damage_raises_or_changes_nothing_the_reader_would_not(
         self, log: tuple[bytes, list[tuple[Record, int]]], draws: st.DataObject
@@ -262,6 +274,7 @@ class TestTransactions:
 
 
 class TestEncode:
+    @settings(max_examples=50)
     @given(st.lists(rows, min_size=1, max_size=20) | uniform_rows(), codecs)
     def test_gives_the_bytes_the_builder_gives(self, records: list[RecordFields], codec: Codec) -> None:
         (batch,) = encode_columns(
@@ -278,6 +291,7 @@ class TestEncode:
         )
         assert (batch.first_row, batch.record_count) == (0, len(records))
 
+    @settings(max_examples=50)
     @given(st.lists(rows, min_size=1, max_size=40) | uniform_rows(), st.integers(100, 3000))
     def test_batches_are_within_the_size_and_in_order(self, records: list[RecordFields], max_size: int) -> None:
         batches = encode_columns(as_table(records), max_batch_size=max_size, producer_id=1, base_sequence=2**31 - 3)
@@ -291,6 +305,7 @@ class TestEncode:
             next_row += batch.record_count
         assert next_row == len(records)
 
+    @settings(max_examples=50)
     @given(st.lists(rows, min_size=1, max_size=20), codecs)
     def test_there_and_back(self, records: list[RecordFields], codec: Codec) -> None:
         data = b"".join(batch.data for batch in encode_columns(as_table(records), codec=codec))
