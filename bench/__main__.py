@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import tempfile
 import time
@@ -24,7 +25,7 @@ def main() -> int:
     options = parser.parse_args()
     console = Console()
     _allow_many_connections()
-    begun_s = time.monotonic()
+    begun_s, load_before = time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="ottla-bench-programs-") as directory:
         used = programs.prepare(Path(directory), use_c=not options.python)
         rounds = options.rounds or (3 if options.quick else 5)
@@ -33,7 +34,7 @@ def main() -> int:
     report.show(console, rows)
     name = options.name or ("quick" if options.quick else "full")
     if not options.only:
-        for path in report.write(name, rows, language=used.language, rounds=rounds):
+        for path in report.write(name, rows, language=used.language, rounds=rounds, load_before=load_before):
             console.print(f"wrote {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     missed = sum(row.verdict == "MISS" for row in rows)
     console.print(f"{len(rows)} rows, {missed} below the floor, {time.monotonic() - begun_s:.0f} s")

@@ -56,9 +56,15 @@ def machine() -> dict[str, str]:
     }
 
 
-def write(name: str, rows: list[Row], *, language: str, rounds: int) -> list[Path]:
+def write(name: str, rows: list[Row], *, language: str, rounds: int, load_before: float) -> list[Path]:
+    """`load_before` is the machine's load average before the run: what else it was busy with."""
     RESULTS.mkdir(exist_ok=True)
-    facts = {**machine(), "load and limits written in": language, "rounds": str(rounds)}
+    facts = {
+        **machine(),
+        "load and limits written in": language,
+        "rounds": str(rounds),
+        "load average before the run": f"{load_before:.1f}",
+    }
     paths = [RESULTS / f"{name}.{kind}" for kind in ("json", "md", "png")]
     content = {"setting": facts, "rows": [{**asdict(row), "verdict": row.verdict} for row in rows]}
     paths[0].write_text(json.dumps(content, indent=1) + "\n")
