@@ -13,6 +13,8 @@ from ottla.wire.apis.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionState,
 )
+from ottla.wire.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from ottla.wire.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from ottla.wire.apis.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -22,7 +24,7 @@ from ottla.wire.apis.write_txn_markers import (
 from ottla.wire.stored.transaction_state import TransactionLogKey, TransactionLogValue
 from tests.broker_process import BrokerProcess
 from tests.integration.calls import create_topic, produce
-from tests.interop.coordinator_requests import LOADING
+from tests.interop.coordinator_requests import LOADING, CoordinatorType
 from tests.interop.transactions.conftest import QUICK_TRANSACTIONS
 from tests.interop.transactions.raw_producer import (
     END_NEW,
@@ -32,6 +34,7 @@ from tests.interop.transactions.raw_producer import (
     RawProducer,
     committed_offset,
     fetch,
+    find_coordinator,
     last_stable_offset,
     until,
 )
@@ -270,6 +273,54 @@ def test_offsets_that_are_refused(raw: RawClient, new_topic: str) -> None:
     assert producer.commit_offset(group, f"{new_topic}-none", 1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert producer.commit_offset("", new_topic, 1) == ErrorCode.INVALID_GROUP_ID
     producer.end(commit=True)
+
+
+def join_alone(client: RawClient, group: str) -> tuple[str, int]:
+    """The only member of a group, and its generation."""
+    find_coordinator(client, group, CoordinatorType.GROUP)
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    joined = until(lambda: client.call(request, 3), lambda got: getattr(got, "error_code", 0) not in LOADING)
+    assert isinstance(joined, JoinGroupResponse) and joined.error_code == 0, joined
+    assignment = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"")
+    synced = client.call(
+        SyncGroupRequest(
+            group_id=group,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=[assignment],
+        ),
+        3,
+    )
+    assert isinstance(synced, SyncGroupResponse) and synced.error_code == 0
+    return joined.member_id, joined.generation_id
+
+
+@pytest.mark.parametrize("version", [OFFSETS_NEW - 1, OFFSETS_NEW])
+def test_a_member_of_the_past_commits_nothing(raw: RawClient, new_topic: str, version: int) -> None:
+    """Whoever lost its partitions to another member may still have a transaction open (KIP-447)."""
+    create_topic(raw, new_topic)
+    group = f"{new_topic}-group"
+    member_id, generation = join_alone(raw, group)
+    producer = RawProducer(raw, new_topic).init()
+    if version < OFFSETS_NEW:
+        assert producer.add_offsets(group) == 0
+    codes = [
+        producer.commit_offset(group, new_topic, offset, version=version, member=member)
+        for offset, member in (
+            (1, (member_id, generation)),
+            (2, (member_id, generation - 1)),
+            (3, ("nobody", generation)),
+        )
+    ]
+    assert codes == [0, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID]
+    producer.end(commit=True, version=END_NEW)
+    assert until(lambda: committed_offset(raw, group, new_topic), lambda found: found[0] == 0) == (0, 1)
 
 
 @pytest.mark.parametrize("commit", [True, False])
