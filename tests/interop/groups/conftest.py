@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker_process import BrokerProcess
 
-KIP_848_SESSION_MS = 3_000
+KIP_848_SESSION_MS = 2_500
 
 QUICK_GROUPS = {
     "group.initial.rebalance.delay.ms": "100",

@@ -18,7 +18,7 @@ from tests.interop.peers.peer import PATIENCE_S
 pytestmark = pytest.mark.interop
 
 PARTITIONS = 6
-SESSION_MS = 2_000
+SESSION_MS = 1_500
 SLACK_MS = 2_000
 """How much later than its session's end a silent member may be removed."""
 
