@@ -1,6 +1,6 @@
 """Decodes the records of a batch, or checks them against the rules of a topic.
 
-Everything is checked as `scan` describes; the loop here does the same for whole records, and faster.
+Everything is checked as `scan` describes; what is here does the same for whole records, and faster.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from ottla.base.errors import CorruptBatchError, ErrorCode, InvalidRecordError
 from ottla.base.types import ReadBuffer
 from ottla.records.batch import LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader, TimestampType, read_header
+from ottla.records.runs import MIN_RUN, decode_run
 from ottla.records.scan import (
     MAX_UNCOMPRESSED,
     check_end,
@@ -29,6 +30,9 @@ Header: TypeAlias = tuple[str, bytes | None]
 R = TypeVar("R", bound=tuple[Any, ...])
 
 _TIMESTAMP_OF: Final = itemgetter(1)
+_PATIENCE_MAX: Final = 1024
+"""How many records at most are read one by one before a run is looked for again."""
+
 _new_tuple = tuple.__new__
 
 
@@ -57,28 +61,68 @@ def read_records_as(
     """The same as another kind of tuple with the fields of `Record`, made without a second pass over the records."""
     payload = read_payload(batch, header, max_uncompressed=max_uncompressed)
     try:
-        records = _decode_records(payload, header, record_type)
+        return _decode_records(payload, header, record_type)
     except IndexError:
         raise_cut_short()
-    if header.timestamp_type is TimestampType.CREATE_TIME:
-        check_timestamps(map(_TIMESTAMP_OF, records))
-    return records
 
 
 def _decode_records(buf: bytes, header: BatchHeader, record_type: type[R]) -> list[R]:
-    """The loop behind `read_records`. Varints of one and two bytes are read in line: they are nearly all there are."""
+    """Runs of records of one shape together, everything else one by one."""
+    records: list[R] = []
+    count = header.record_count
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
+    pos, last_delta, patience = 0, -1, MIN_RUN
+    while True:
+        before = len(records)
+        if count - before >= MIN_RUN:
+            pos = decode_run(
+                buf,
+                pos,
+                count - before,
+                last_delta + 1,
+                base_offset=header.base_offset,
+                base_timestamp=header.base_timestamp,
+                append_time=append_time,
+                record_type=record_type,
+                records=records,
+            )
+            last_delta += len(records) - before
+        # Where runs are rare they are looked for rarely.
+        patience = MIN_RUN if len(records) - before > patience else min(2 * patience, _PATIENCE_MAX)
+        before = len(records)
+        pos, last_delta = _decode_each(
+            buf, pos, min(patience, count - before), last_delta, header, record_type, records
+        )
+        if append_time is None:
+            check_timestamps(map(_TIMESTAMP_OF, records[before:]))
+        if len(records) == count:
+            break
+    check_end(buf, pos, last_delta, header)
+    return records
+
+
+def _decode_each(
+    buf: bytes,
+    pos: int,
+    count: int,
+    last_delta: int,
+    header: BatchHeader,
+    record_type: type[R],
+    records: list[R],
+) -> tuple[int, int]:
+    """Appends `count` records; returns where they end and the last one's offset delta.
+
+    Varints of one and two bytes are read in line: they are nearly all there are.
+    """
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     timestamp = header.max_timestamp
     has_create_time = not header.attributes & LOG_APPEND_TIME_BIT
     key: bytes | None
     value: bytes | None
-    records: list[R] = []
     append = records.append
     new_tuple = _new_tuple
-    last_delta = -1
-    pos = 0
-    for _ in range(header.record_count):
+    for _ in range(count):
         n = buf[pos]
         if n < 128:
             pos += 1
@@ -167,8 +211,7 @@ def _decode_records(buf: bytes, header: BatchHeader, record_type: type[R]) -> li
         if pos != end:
             raise_wrong_length(end)
         append(new_tuple(record_type, (base_offset + delta, timestamp, key, value, headers)))
-    check_end(buf, pos, last_delta, header)
-    return records
+    return pos, last_delta
 
 
 def _read_headers(buf: bytes, pos: int, headers: list[Header]) -> int:
