@@ -59,6 +59,23 @@ def test_many_records_keep_their_order(client: Client, broker: BrokerProcess, ne
     assert values_of(broker.bootstrap, new_topic) == values
 
 
+def test_many_values_in_one_call(client: Client, broker: BrokerProcess, new_topic: str) -> None:
+    values = [b"%d" % number * (number % 5) for number in range(5000)]
+    with client(bootstrap_servers=broker.bootstrap, batch_size=2048, buffer_memory=20_000) as producer:
+        futures = producer.send_many(new_topic, values)
+        assert len(futures) == 5000
+        producer.flush()
+        assert futures.done()
+        assert futures[17].done() and len(futures[10:20]) == 10
+        with pytest.raises(IndexError):
+            futures[5000]
+        with pytest.raises(SerializationError):
+            producer.send_many(new_topic, [b"a", "b"])
+        assert len(producer.send_many(new_topic, [])) == 0
+        assert len(producer.send_many(new_topic, [b"y", None])) == 2
+    assert values_of(broker.bootstrap, new_topic) == [*values, b"a", b"y", None]
+
+
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_acks(client: Client, broker: BrokerProcess, new_topic: str, acks: str) -> None:
     with client(bootstrap_servers=broker.bootstrap, acks=acks) as producer:

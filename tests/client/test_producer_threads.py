@@ -85,3 +85,9 @@ def test_a_callback_that_raises_does_not_stop_the_producer(broker: BrokerProcess
         producer.send(new_topic, b"1").add_done_callback(fail)
         producer.flush()
         assert producer.send(new_topic, b"2").result(10).offset == 2
+
+
+def test_the_results_of_many_values(broker: BrokerProcess, new_topic: str) -> None:
+    with sync.Producer(bootstrap_servers=broker.bootstrap, batch_size=500) as producer:
+        results = producer.send_many(new_topic, [b"%d" % number for number in range(300)]).result(10)
+        assert [result.offset for result in results] == list(range(300))

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from ottla.client.aio.consumer import Consumer
-from ottla.client.aio.producer import Producer, SendFuture
+from ottla.client.aio.producer import Producer, SendFuture, SendFutures
 
-__all__ = ["Consumer", "Producer", "SendFuture"]
+__all__ = ["Consumer", "Producer", "SendFuture", "SendFutures"]

@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, TypeVar, overload
 
 from ottla.client.aio.producer_engine import ProducerEngine, wait_done
 from ottla.client.aio.transactions import Offsets, Transactions
-from ottla.client.core.metadata import TopicMetadata
 from ottla.client.core.offset_requests import Membership
 from ottla.client.core.partitioners import Partitioner
-from ottla.client.core.producer_batch import Batch, DeliveryCallback, Receipt, RecordMetadata, copy_of
+from ottla.client.core.producer_batch import DeliveryCallback, Receipt, ReceiptRange, RecordMetadata, copy_of
 from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.core.record_intake import (
     GivenHeaders,
-    PreparedRecord,
     ProducerInterceptor,
     ProducerRecord,
     RecordIntake,
@@ -26,6 +25,8 @@ from ottla.client.core.record_intake import (
 )
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, TransactionStateError
+
+T = TypeVar("T")
 
 
 class SendFuture(Receipt):
@@ -37,6 +38,26 @@ class SendFuture(Receipt):
         if not self._batch.done:
             yield from wait_done(self._batch, asyncio.get_running_loop()).__await__()
         return self._outcome()
+
+
+class SendFutures(ReceiptRange, Sequence[SendFuture]):
+    """What `send_many` gives: a future for each value; await it for the `RecordMetadata` of all."""
+
+    @overload
+    def __getitem__(self, number: int) -> SendFuture: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[SendFuture]: ...
+
+    def __getitem__(self, number: int | slice) -> SendFuture | list[SendFuture]:
+        if isinstance(number, slice):
+            return [SendFuture(*self._place(place)) for place in range(len(self))[number]]
+        return SendFuture(*self._place(number))
+
+    def __await__(self) -> Generator[Any, None, list[RecordMetadata]]:
+        for batch, _ in self._spans:
+            yield from wait_done(batch, asyncio.get_running_loop()).__await__()
+        return self._outcomes()
 
 
 class Producer:
@@ -118,10 +139,7 @@ class Producer:
         Await the future that is returned to learn where the record was stored.
         """
         engine, intake = self._started()
-        if engine.sender.fatal_error is not None:
-            raise copy_of(engine.sender.fatal_error)
-        if engine.transaction is not None:
-            engine.transaction.check_sending()
+        self._check_sendable(engine)
         prepared = intake.prepare(
             ProducerRecord(topic, value, key, headers, partition, timestamp_ms), int(time.time() * 1000)
         )
@@ -130,11 +148,10 @@ class Producer:
         deadline_ms = now_ms + self._settings.max_block_ms
         if metadata is None:
             metadata = await engine.topic(prepared.topic, self._settings.max_block_ms)
-        if engine.transaction is not None:
-            engine.transaction.check_sending()
+            self._check_sendable(engine)
         batch = intake.append(prepared, metadata, now_ms)
         if batch is None:
-            batch = await self._wait_for_memory(prepared, metadata, deadline_ms)
+            batch = await self._wait_for_memory(partial(intake.append, prepared, metadata), deadline_ms)
         index = batch.record_count - 1
         if not index:
             engine.wake()
@@ -144,12 +161,47 @@ class Producer:
             batch.callbacks.append((index, interceptor.on_acknowledgement))
         return SendFuture(batch, index)
 
+    async def send_many(self, topic: str, values: Sequence[Any]) -> SendFutures:
+        """Sends many values without keys: the same as `send` for each, and several times as fast."""
+        futures = SendFutures()
+        if not values:
+            return futures
+        engine, intake = self._started()
+        prepared = intake.prepare_values(topic, values, int(time.time() * 1000))
+        if prepared is None:
+            for value in values:
+                future = await self.send(topic, value)
+                futures.add(future._batch, future._index, 1)
+            return futures
+        now_ms = engine.clock.monotonic_ms()
+        deadline_ms = now_ms + self._settings.max_block_ms
+        known = engine.metadata.use(topic, now_ms) or await engine.topic(topic, self._settings.max_block_ms)
+        add = intake.append_values
+        start = 0
+        while start < len(values):
+            self._check_sendable(engine)
+            place = add(prepared, start, known, now_ms)
+            if place is None:
+                place = await self._wait_for_memory(partial(add, prepared, start, known), deadline_ms)
+            batch, first_index, end = place
+            futures.add(batch, first_index, end - start)
+            start = end
+            if not first_index:
+                engine.wake()
+        return futures
+
     async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> RecordMetadata:
         """`send`, and wait until the record is stored. Many of these at once are far slower than many sends."""
         return await (await self.send(topic, value, key, **options))
 
-    async def _wait_for_memory(self, record: PreparedRecord, metadata: TopicMetadata, deadline_ms: int) -> Batch:
-        engine, intake = self._started()
+    def _check_sendable(self, engine: ProducerEngine) -> None:
+        if engine.sender.fatal_error is not None:
+            raise copy_of(engine.sender.fatal_error)
+        if engine.transaction is not None:
+            engine.transaction.check_sending()
+
+    async def _wait_for_memory(self, append: Callable[[int], T | None], deadline_ms: int) -> T:
+        engine, _ = self._started()
         loop = asyncio.get_running_loop()
         engine.accumulator.waiting += 1
         try:
@@ -164,9 +216,10 @@ class Producer:
                 except TimeoutError:
                     raise buffer_exhausted(self._settings) from None
                 self._started()
-                batch = intake.append(record, metadata, engine.clock.monotonic_ms())
-                if batch is not None:
-                    return batch
+                self._check_sendable(engine)
+                place = append(engine.clock.monotonic_ms())
+                if place is not None:
+                    return place
         finally:
             engine.accumulator.waiting -= 1
 

@@ -7,8 +7,9 @@ is the shell's business: here `append` says no, and `waiting` tells the sender t
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from ottla.base.types import TopicPartition
 from ottla.client.core.partitioners import StickyChoice
@@ -110,6 +111,24 @@ class Accumulator:
         if batch is not None:
             self.sticky[topic] = batch
         return batch
+
+    def extend(self, batch: Batch, values: Sequence[bytes], ends: Sequence[int], start: int) -> int:
+        """Adds values from number `start` on to a batch, as many as fit; returns the number of the first left out.
+
+        They get the timestamp of the batch's last record. `ends[n]` is the size of the values before number n.
+        """
+        if batch.rows is not None or not batch.room:
+            return start
+        limit = min(self.batch_size, batch.room + self.free_bytes)
+        end = max(start, bisect_right(ends, ends[start] + limit - batch.size) - 1)
+        size = ends[end] - ends[start]
+        more = max(0, batch.size + size - batch.room)
+        self.free_bytes -= more
+        batch.reserved += more
+        batch.room += more
+        batch.size += size
+        batch.values += values[start:end]
+        return end
 
     def _has_room(self, batch: Batch, size: int) -> bool:
         """Whether the batch takes `size` more bytes, for which memory is set aside; one that does not is closed."""

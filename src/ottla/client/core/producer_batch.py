@@ -6,6 +6,7 @@ batch: it costs next to nothing, because everything it can tell is the batch's.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -288,6 +289,38 @@ class Receipt:
             else repr(self._batch.error_of(self._index) or self._batch.metadata(self._index))
         )
         return f"<{type(self).__name__} {self._batch.topic_partition}: {state}>"
+
+
+class ReceiptRange:
+    """The receipts of many records, made only when one is asked for."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._spans: list[tuple[Batch, int]] = []
+        self._count = 0
+
+    def add(self, batch: Batch, first_index: int, count: int) -> None:
+        self._starts.append(self._count)
+        self._spans.append((batch, first_index))
+        self._count += count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def done(self) -> bool:
+        return all(batch.done for batch, _ in self._spans)
+
+    def _place(self, number: int) -> tuple[Batch, int]:
+        if not -self._count <= number < self._count:
+            raise IndexError(f"{number} of {self._count} records")
+        number %= self._count
+        span = bisect_right(self._starts, number) - 1
+        batch, first_index = self._spans[span]
+        return batch, first_index + number - self._starts[span]
+
+    def _outcomes(self) -> list[RecordMetadata]:
+        """To be asked once all batches are done."""
+        return [Receipt(*self._place(number))._outcome() for number in range(self._count)]
 
 
 def copy_of(error: ClientError) -> ClientError:

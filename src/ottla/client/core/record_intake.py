@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ottla.client.core.accumulator import Accumulator, headers_size
@@ -52,6 +53,14 @@ class PreparedRecord(NamedTuple):
     size: int
 
 
+class PreparedValues(NamedTuple):
+    topic: str
+    values: Sequence[bytes]
+    ends: list[int]
+    """The size of all values before each, and of all."""
+    wall_ms: int
+
+
 class RecordIntake:
     def __init__(
         self,
@@ -92,12 +101,40 @@ class RecordIntake:
         size = RECORD_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
         if headers:
             size += headers_size(headers)
+        self._check_size(topic, size)
+        return PreparedRecord(topic, record.partition, (key, value, headers, timestamp_ms), size)
+
+    def _check_size(self, topic: str, size: int) -> None:
         if size + HEADER_SIZE > self._largest:
             name = "max.request.size" if self._largest == self._settings.max_request_size else "buffer.memory"
             raise RecordTooLargeError(
                 f"{topic}: a record of {size} bytes is larger than {name} ({self._largest}) allows"
             )
-        return PreparedRecord(topic, record.partition, (key, value, headers, timestamp_ms), size)
+
+    def prepare_values(self, topic: str, values: Sequence[Any], wall_ms: int) -> PreparedValues | None:
+        """Many values at once, if they are bytes and nothing but the sticky batch is to be considered; else None."""
+        if not self.is_plain or set(map(type, values)) != {bytes}:
+            return None
+        ends = list(accumulate(map(RECORD_OVERHEAD.__add__, map(len, values)), initial=0))
+        self._check_size(topic, max(map(len, values)) + RECORD_OVERHEAD)
+        return PreparedValues(topic, values, ends, wall_ms)
+
+    def append_values(
+        self, prepared: PreparedValues, start: int, metadata: TopicMetadata, now_ms: int
+    ) -> tuple[Batch, int, int] | None:
+        """Adds the values from number `start` on that fit into one batch; None if there is no memory.
+
+        The answer is the batch, the index there of the first of them, and the number of the first left out.
+        """
+        topic, values, ends, wall_ms = prepared
+        fields: RecordFields = (None, values[start], (), wall_ms)
+        size = ends[start + 1] - ends[start]
+        count = metadata.partition_count
+        batch = self._accumulator.append_sticky(topic, metadata.available, count, fields, size, now_ms)
+        if batch is None:
+            return None
+        first = batch.record_count - 1
+        return batch, first, self._accumulator.extend(batch, values, ends, start + 1)
 
     def append(self, record: PreparedRecord, metadata: TopicMetadata, now_ms: int) -> Batch | None:
         """The batch that took the record as its last one; None if there is no memory."""

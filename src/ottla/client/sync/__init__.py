@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from ottla.client.sync.consumer import Consumer
-from ottla.client.sync.producer import Producer, SendFuture
+from ottla.client.sync.producer import Producer, SendFuture, SendFutures
 
-__all__ = ["Consumer", "Producer", "SendFuture"]
+__all__ = ["Consumer", "Producer", "SendFuture", "SendFutures"]
