@@ -48,6 +48,32 @@ def test_a_forked_child_is_told(broker: BrokerProcess, new_topic: str) -> None:
         assert producer.send(new_topic, b"parent").result(10).offset == 1
 
 
+@pytest.mark.parametrize("sealed", ["before", "after"])
+def test_a_batch_that_is_sealed_while_a_value_is_added(broker: BrokerProcess, new_topic: str, sealed: str) -> None:
+    class Interrupted(list[bytes]):
+        """Another thread seals the batch at the worst moment: right before or right after the value is there."""
+
+        def append(self, value: bytes) -> None:
+            if sealed == "before":
+                batch.seal()
+            super().append(value)
+            if sealed == "after":
+                batch.seal()
+
+    with sync.Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
+        first = producer.send(new_topic, b"first")
+        batch = first._batch
+        batch.values = Interrupted(batch.values)
+        batch.stamped_until_s = 1e12
+        second = producer.send(new_topic, b"second")
+        third = producer.send(new_topic, b"third")
+        producer.flush()
+        assert [future.result(0).offset for future in (first, second, third)] == [0, 1, 2]
+        assert (second._batch is batch) == (sealed == "after")
+        assert third._batch is not batch
+    assert values_of(broker.bootstrap, new_topic) == [b"first", b"second", b"third"]
+
+
 def test_waiting_can_be_limited(broker: BrokerProcess, new_topic: str) -> None:
     with sync.Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
         future = producer.send(new_topic, b"lingers")

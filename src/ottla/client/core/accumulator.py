@@ -144,7 +144,7 @@ class Accumulator:
                 batch.reserved += more
                 batch.room += more
                 return True
-        batch.room = 0
+        batch.seal()
         return False
 
     def _open(self, queue: PartitionQueue, size: int, now_ms: int) -> Batch | None:
@@ -166,7 +166,7 @@ class Accumulator:
     def close_open(self) -> None:
         """No record is added to the batches there are: those to come are the next `append`'s to judge."""
         for batch in self.incomplete:
-            batch.room = 0
+            batch.seal()
 
     # Settling batches
 

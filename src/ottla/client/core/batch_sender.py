@@ -171,7 +171,7 @@ class BatchSender:
         return queue.producer_id == self.producer_id and queue.producer_epoch == self.producer_epoch
 
     def _take(self, queue: PartitionQueue, batch: Batch) -> None:
-        batch.room = 0
+        batch.seal()
         queue.queue.remove(batch)
         if self._settings.idempotent and not batch.is_numbered:
             if not self._is_current(queue):
@@ -351,7 +351,7 @@ class BatchSender:
                 queue.queue.remove(batch)
             late += [batch for batch in queue.in_flight if batch.deadline_ms <= now_ms and not batch.done]
             for batch in late:
-                batch.room = 0
+                batch.seal()
                 batch.fail(self._too_late(batch))
                 done.append(batch)
         return self._settled(done)
@@ -376,7 +376,7 @@ class BatchSender:
             if not only_unsent:
                 late += [batch for batch in queue.in_flight if not batch.done]
             for batch in late:
-                batch.room = 0
+                batch.seal()
                 batch.fail(error)
                 done.append(batch)
         return self._settled(done)

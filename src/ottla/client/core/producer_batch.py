@@ -139,6 +139,16 @@ class Batch:
         rows.append(record)
         return len(rows) - 1
 
+    def seal(self) -> None:
+        """No record is added from now on.
+
+        A thread that is just adding a value without a lock adds it to a list that is no longer the batch's, and can
+        see that afterwards: so `values` is replaced, and not only `room` taken away.
+        """
+        if self.room:
+            self.room = 0
+            self.values = self.values.copy()
+
     def records(self) -> list[RecordFields]:
         """All records in full."""
         if self.rows is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +39,12 @@ from ottla.client.sync.loop_thread import LoopThread
 
 T = TypeVar("T")
 
+_NOBODY = 0
+_SEVERAL = -1
+_HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+
 _time_s = time.time
+_get_ident = threading.get_ident
 _OVERHEAD = RECORD_OVERHEAD
 
 
@@ -116,10 +122,9 @@ class Producer:
     ) -> None:
         self._settings = ProducerSettings.parse(merge_settings(config, settings))
         self._lock = threading.Lock()
-        self._acquire = self._lock.acquire
-        self._release = self._lock.release
         self._memory = threading.Condition(self._lock)
         self._unusable: ClientError | None = None
+        self._only_sender = _NOBODY
         self._thread = LoopThread("ottla-producer", self._forked)
         try:
             self._engine = self._thread.call(self._start_engine())
@@ -171,7 +176,7 @@ class Producer:
         `on_delivery(metadata, error)` is called in the producer's thread once the record's fate is known.
         """
         # Plain bytes without a key, for a batch that is open: nearly every record there is, so nothing is called here
-        # that can be avoided. A producer that cannot be used any more has no open batches.
+        # that can be avoided, not even a lock. A producer that cannot be used any more has no open batches.
         if (
             value.__class__ is bytes
             and key is None
@@ -180,21 +185,64 @@ class Producer:
             and timestamp_ms is None
             and not headers
         ):
-            self._acquire()  # half as dear as a with block
-            try:
-                batch = self._open.get(topic)
-                if batch is not None:
-                    size = batch.size + len(value) + _OVERHEAD
-                    if size <= batch.room and _time_s() < batch.stamped_until_s:
+            if self._only_sender != _get_ident():
+                return self._send_shared(topic, value)
+            batch = self._open.get(topic)
+            if batch is not None:
+                values = batch.values
+                size = batch.size + len(value) + _OVERHEAD
+                if size <= batch.room:
+                    now_s = _time_s()
+                    if now_s < batch.stamped_until_s:
                         batch.size = size
-                        values = batch.values
                         future = SendFuture(batch, len(values))
                         values.append(value)
-                        return future
-            finally:
-                self._release()
+                        if batch.values is values or self._was_in_time(future):
+                            return future
+                    else:
+                        stamped = self._send_stamped(batch, value, now_s)
+                        if stamped is not None:
+                            return stamped
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
         return self._send_slowly(record, on_delivery)
+
+    def _send_shared(self, topic: str, value: bytes) -> SendFuture:
+        """The same for one thread of several: with the lock."""
+        with self._lock:
+            batch = self._open.get(topic) if self._only_sender == _SEVERAL else None
+            if batch is not None:
+                size = batch.size + len(value) + _OVERHEAD
+                if size <= batch.room and _time_s() < batch.stamped_until_s:
+                    batch.size = size
+                    future = SendFuture(batch, len(batch.values))
+                    batch.values.append(value)
+                    return future
+        return self._send_slowly(ProducerRecord(topic, value), None)
+
+    def _send_stamped(self, batch: Batch, value: bytes, now_s: float) -> SendFuture | None:
+        """The first record of another millisecond; None if the batch has been sealed meanwhile."""
+        size = len(value) + _OVERHEAD
+        with self._lock:
+            if batch.size + size <= batch.room:
+                return SendFuture(batch, batch.add((None, value, (), int(now_s * 1000)), size))
+        return None
+
+    def _was_in_time(self, future: SendFuture) -> bool:
+        """Whether a value that was added while its batch was sealed still became part of it."""
+        with self._lock:
+            return future._index < len(future._batch.values)
+
+    def _note_sender(self) -> None:
+        """With the lock held. While only one thread sends, it may add to open batches without the lock.
+
+        The first other thread ends that for good: batches that the single one may be adding to are sealed.
+        """
+        if self._only_sender not in (_SEVERAL, _get_ident()):
+            if self._only_sender != _NOBODY or not _HAS_GIL:
+                self._accumulator.close_open()
+                self._only_sender = _SEVERAL
+            else:
+                self._only_sender = _get_ident()
 
     def _send_slowly(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> SendFuture:
         self._check_usable()
@@ -288,6 +336,7 @@ class Producer:
 
     def _check_sendable(self) -> None:
         self._check_usable()
+        self._note_sender()
         if self._transaction is not None:
             self._transaction.check_sending()
 
@@ -368,7 +417,6 @@ class Producer:
 
     def _forked(self) -> None:
         self._lock = threading.Lock()
-        self._acquire, self._release = self._lock.acquire, self._lock.release
         self._open = {}
         self._unusable = ForkedError(
             "this producer belongs to the parent process; create a new one after fork, in the child"
