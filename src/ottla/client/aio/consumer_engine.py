@@ -235,26 +235,41 @@ class ConsumerEngine:
     # Fetching
 
     async def _fetch(self, call: FetchCall) -> None:
+        """Fetches from one broker as long as there is something to ask it for.
+
+        The next request is written before anybody hears of the answer to the last: decoding that takes long.
+        """
+        following: FetchCall | None = call
+        while following is not None:
+            following = await self._fetch_once(following)
+        self.wake()
+
+    async def _fetch_once(self, call: FetchCall) -> FetchCall | None:
         try:
             connection = await self.fetch_link.connection_to(call.node_id)
-            version = min(connection.version_for(type(call.request)), call.max_version)
             response = await connection.request(
                 call.request,
                 FetchResponse,
-                version=version,
+                version=min(connection.version_for(type(call.request)), call.max_version),
                 timeout_ms=self.settings.client.request_timeout_ms + self.settings.fetch_max_wait_ms,
             )
         except KafkaError as e:
             self.planner.failed(call, self.now_ms())
             if e.code not in _UNREACHABLE:
                 self.fail(e)
+            return None
         except BaseException:
             self.planner.failed(call, self.now_ms())
             raise
-        else:
-            self.planner.answered(call, response, self.now_ms())
-            self.notify()
-        self.wake()
+        self.planner.answered(call, response, self.now_ms())
+        self.notify()
+        same_broker = None
+        for following in self.planner.plan(self.now_ms()):
+            if following.node_id == call.node_id:
+                same_broker = following
+            else:
+                self.spawn(self._fetch(following))
+        return same_broker
 
     def take(self, records_max: int) -> list[AnyRecord]:
         """For one thread at a time, whichever polls. Whoever calls it from another thread wakes the loop after."""

@@ -6,6 +6,9 @@ waiting, and all partitions together no more bytes than one answer may have.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from ottla.base.errors import ERRORS, ErrorCode
@@ -301,7 +304,8 @@ class FetchPlanner:
         for cursor in cursors:
             while cursor.chunks:
                 turn, chunk = cursor.turn, cursor.chunks[0]
-                found = chunk.next_batch()
+                with _collector_paused():
+                    found = chunk.next_batch()
                 if found is None:
                     if cursor.chunks and cursor.chunks[0] is chunk:
                         cursor.chunks.popleft()
@@ -342,3 +346,17 @@ class FetchPlanner:
             epoch, leader_epoch = cursor.position_epoch, cursor.leader_epoch
             cursor.seek(cursor.position, epoch if epoch >= 0 else None)
             cursor.leader_epoch = leader_epoch
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Thousands of records that are all needed would make the collector look through them again and again: it starts
+    anew after every few hundred objects. One look after the batch is enough."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
