@@ -12,7 +12,7 @@ import time
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer
 
-from tests.crash.transaction_load import PATIENCE_S, persist
+from tests.crash.transaction_load import PATIENCE_S, GaveUpError, persist
 
 _BATCH = 200
 _CALL_S = 5.0
@@ -100,5 +100,5 @@ def _rewind(consumer: Consumer) -> None:
 if __name__ == "__main__":
     try:
         copy(*sys.argv[1:])
-    except KafkaException as e:
-        sys.exit(str(e))
+    except (KafkaException, GaveUpError) as e:
+        sys.exit(f"the copier gives up: {e}")

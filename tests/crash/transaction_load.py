@@ -26,7 +26,7 @@ _QUICK_TO_RETURN = {
 _CALL_S = 5.0
 
 
-class _GaveUpError(Exception):
+class GaveUpError(Exception):
     """The client can do nothing more with this transaction; a new producer has to take over."""
 
 
@@ -44,7 +44,7 @@ def persist(call: Callable[[], None], deadline_s: float) -> None:
             if error.txn_requires_abort():
                 raise
             if not error.retriable() or time.monotonic() > deadline_s:
-                raise _GaveUpError(str(error)) from e
+                raise GaveUpError(str(error)) from e
 
 
 class TransactionLoad:
@@ -82,7 +82,7 @@ class TransactionLoad:
             while not self._stop.is_set():
                 try:
                     self._one_transaction(producer)
-                except _GaveUpError:
+                except GaveUpError:
                     producer = self._new_producer()
         except Exception as e:
             self.failures.append(f"{self._name}: {e!r}")
@@ -133,7 +133,7 @@ class TransactionLoad:
                 try:
                     persist(lambda: producer.abort_transaction(_CALL_S), deadline_s)
                 except KafkaException as e:
-                    raise _GaveUpError(str(e)) from e
+                    raise GaveUpError(str(e)) from e
                 outcome = Outcome.FAIL
         finally:
             sends = [Send(key, value, offsets.get((key, value))) for key, value in sent]

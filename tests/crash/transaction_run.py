@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
@@ -50,13 +50,17 @@ _PATIENCE_S = 120
 class Figures:
     broker_kills: int = 0
     client_kills: int = 0
-    transactions: int = 0
     committed: int = 0
     aborted: int = 0
     unknown: int = 0
+    """Transactions whose client gave up before it knew."""
     records: int = 0
     read: int = 0
     copied: int = 0
+
+    def __str__(self) -> str:
+        shown = ((name.replace("_", " "), value) for name, value in asdict(self).items())
+        return ", ".join(f"{value} {name}" for name, value in shown if value)
 
 
 class AllOrNothingRun:
@@ -113,7 +117,6 @@ class AllOrNothingRun:
     def _judge(self, written: list[Operation], read: list[Operation]) -> None:
         outcomes = Counter(operation.outcome for operation in written)
         figures = self.figures
-        figures.transactions = len(written)
         figures.committed, figures.aborted = outcomes[Outcome.OK], outcomes[Outcome.FAIL]
         figures.unknown = outcomes[Outcome.INFO]
         figures.records = sum(len(operation.steps) for operation in written)

@@ -153,7 +153,7 @@ def test_a_transaction_that_runs_out_of_time_is_aborted_and_its_producer_shut_ou
     txn_broker: BrokerProcess, raw: RawClient, new_topic: str
 ) -> None:
     create_topic(raw, new_topic, partitions=2)
-    slow = RawProducer(raw, new_topic, timeout_ms=300).init()
+    slow = RawProducer(raw, new_topic, timeout_ms=1000).init()
     assert slow.add(new_topic, [0, 1]) == [0, 0]
     for partition in (0, 1):
         slow.produce(new_topic, b"too slow", partition=partition)
@@ -173,7 +173,7 @@ def test_a_transaction_that_runs_out_of_time_is_aborted_and_its_producer_shut_ou
 
 def test_an_idle_id_expires_and_its_producer_learns_why(own_broker: BrokerProcess, new_topic: str) -> None:
     own_broker.overrides |= QUICK_TRANSACTIONS | {
-        "transactional.id.expiration.ms": "400",
+        "transactional.id.expiration.ms": "1500",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
     }
     own_broker.start()
