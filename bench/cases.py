@@ -214,6 +214,11 @@ TRANSACTIONS_TARGETS = {1: Target(0.5, 0.75), 10: Target(0.5, 0.75), 100: Target
 END_TO_END_MESSAGES = 160_000
 END_TO_END_TARGETS = {"produce": Target(0.75, 0.9), "consume": Target(0.9, 1.0)}
 
+CLIENT_MESSAGES = 400_000
+QUICK_CLIENT_MESSAGES = 200_000
+CLIENT_PRODUCE_TARGET = Target(1.5, 3)
+"""Against confluent-kafka; the other libraries are measured for information."""
+
 START = AbsoluteCase(name="start", title="start to first answer", unit="ms", target=Target(400, 150))
 IDLE_RSS = AbsoluteCase(name="idle-rss", title="memory when idle", unit="MB", target=Target(60, 30))
 PEAK_RSS = AbsoluteCase(name="peak-rss", title="memory, peak of this run", unit="MB", target=None)

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import cases, peers
+from bench import cases, client_produce, peers
 from bench.cases import AbsoluteCase, CommitCase, FetchCase, ProduceCase, Target
 from bench.frames import create_topic, find_coordinator, produce_reply_bytes
 from bench.peers import Peer
@@ -98,6 +98,7 @@ class Bench:
                     yield self._transactions(records, target, broker, mock)
             if wanted("end-to-end"):
                 yield from self._end_to_end(broker, mock, place)
+            yield from self._client_produce(broker, place, wanted)
             if wanted(cases.LONG_POLL.name):
                 yield self._long_poll(broker)
             if wanted(cases.PEAK_RSS.name):
@@ -245,6 +246,28 @@ class Bench:
                 target=None,
             )
             yield _against(case, "mock", target, rates[direction], "driven through confluent-kafka on both sides")
+
+    def _client_produce(self, broker: Peer, place: Path, wanted: Callable[[str], bool]) -> Iterator[Row]:
+        pairs = [pair for pair in client_produce.PAIRS if wanted(pair[0])]
+        libraries = sorted({library for pair in pairs for library in pair[2:]})
+        messages = cases.QUICK_CLIENT_MESSAGES if self.is_quick else cases.CLIENT_MESSAGES
+        rates: dict[str, list[float]] = {}
+        for round_number in range(self.rounds if pairs else 0):
+            self.say(f"producers of {len(libraries)} libraries, round {round_number + 1}")
+            for library in libraries:
+                topic = _topic(f"cp{round_number}-{library}")
+                create_topic(broker.port, topic)
+                count = messages // client_produce.SLOW.get(library, 1)
+                warm(place, count * 110)
+                command = [sys.executable, "-m", "bench.client_produce", library, str(broker.port), topic, str(count)]
+                rates.setdefault(library, []).append(self._run(command)["messages_per_s"])
+        for name, title, ours, theirs in pairs:
+            value, other = statistics.median(rates[ours]), statistics.median(rates[theirs])
+            row = Row(name, title, "messages/s", value, theirs, other, value / other)
+            row.rounds = {library: rates[library] for library in (ours, theirs)}
+            if theirs.startswith("confluent"):
+                row.floor, row.goal = cases.CLIENT_PRODUCE_TARGET.floor, cases.CLIENT_PRODUCE_TARGET.goal
+            yield row
 
     # The broker alone
 
