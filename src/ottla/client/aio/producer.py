@@ -14,7 +14,15 @@ from ottla.client.aio.producer_engine import ProducerEngine, wait_done
 from ottla.client.aio.transactions import Offsets, Transactions
 from ottla.client.core.offset_requests import Membership
 from ottla.client.core.partitioners import Partitioner
-from ottla.client.core.producer_batch import DeliveryCallback, Receipt, ReceiptRange, RecordMetadata, copy_of
+from ottla.client.core.producer_batch import (
+    RECORD_OVERHEAD,
+    Batch,
+    DeliveryCallback,
+    Receipt,
+    ReceiptRange,
+    RecordMetadata,
+    copy_of,
+)
 from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.core.record_intake import (
     GivenHeaders,
@@ -85,6 +93,7 @@ class Producer:
         self._engine: ProducerEngine | None = None
         self._intake: RecordIntake | None = None
         self._transactions: Transactions | None = None
+        self._open: dict[str, Batch] = {}
         self._memory_waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
 
@@ -109,6 +118,8 @@ class Producer:
             partitioner=self._partitioner,
             interceptors=self._interceptors,
         )
+        if self._intake.is_plain:
+            self._open = engine.accumulator.sticky
         return self
 
     async def __aenter__(self) -> Self:
@@ -138,6 +149,24 @@ class Producer:
 
         Await the future that is returned to learn where the record was stored.
         """
+        # Plain bytes without a key, for a batch that is open, are nearly all records there are. A producer that cannot
+        # be used any more has no open batches.
+        if (
+            value.__class__ is bytes
+            and key is None
+            and partition is None
+            and on_delivery is None
+            and timestamp_ms is None
+            and not headers
+        ):
+            batch = self._open.get(topic)
+            if batch is not None:
+                size = batch.size + len(value) + RECORD_OVERHEAD
+                if size <= batch.room and time.time() < batch.stamped_until_s:
+                    batch.size = size
+                    future = SendFuture(batch, len(batch.values))
+                    batch.values.append(value)
+                    return future
         engine, intake = self._started()
         self._check_sendable(engine)
         prepared = intake.prepare(
@@ -293,6 +322,7 @@ class Producer:
             pass  # what is left fails below, and whoever holds a future of it is told
         finally:
             self._closed = True
+            self._open = {}
             engine.finish(engine.sender.fail_all(closed_error()))
             engine.close()
             self._memory_freed()
