@@ -24,7 +24,6 @@ R = TypeVar("R", bound=Response)
 GROUP = 0
 TRANSACTION = 1
 
-_BOOTSTRAP = -1
 _FIRST_WITH_MANY_KEYS = 4
 _UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 
