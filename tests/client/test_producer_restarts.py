@@ -21,7 +21,7 @@ def test_every_record_is_stored_once_and_in_order(own_broker: BrokerProcess) -> 
         for number, value in enumerate(values):
             futures.append(producer.send("t", value))
             if number in KILLED_AFTER:
-                # An older record is acknowledged first: the kill then meets a producer in full swing, not one that starts.
+                # An older record is acknowledged first: the kill then meets a producer in full swing.
                 futures[number - 10_000].result(60)
                 own_broker.kill()
                 own_broker.start()
