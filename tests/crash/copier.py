@@ -12,7 +12,7 @@ import time
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer
 
-from tests.crash.transaction_load import PATIENCE_S, GaveUpError, persist
+from tests.crash.transaction_load import PATIENCE_S, QUICK_TO_RETURN, GaveUpError, persist
 
 _BATCH = 200
 _CALL_S = 5.0
@@ -21,12 +21,8 @@ _CALL_S = 5.0
 def copy(bootstrap: str, source: str, target: str, group: str) -> None:
     shared = {
         "bootstrap.servers": bootstrap,
-        "reconnect.backoff.ms": 10,
-        "reconnect.backoff.max.ms": 100,
-        "retry.backoff.ms": 20,
-        "retry.backoff.max.ms": 200,
-        "log_level": 0,
         "error_cb": lambda error: None,
+        **QUICK_TO_RETURN,
     }
     producer = Producer({**shared, "transactional.id": group, "transaction.timeout.ms": 120_000, "linger.ms": 0})
     # Before a position is asked for: this ends what a forerunner has left open, and shuts it out.
