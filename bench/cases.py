@@ -217,6 +217,7 @@ END_TO_END_TARGETS = {"produce": Target(0.75, 0.9), "consume": Target(0.9, 1.0)}
 CLIENT_MESSAGES = 400_000
 QUICK_CLIENT_MESSAGES = 200_000
 CLIENT_PRODUCE_TARGET = Target(1.5, 3)
+CLIENT_CONSUME_TARGET = Target(1.5, 3)
 """Against confluent-kafka; the other libraries are measured for information."""
 
 START = AbsoluteCase(name="start", title="start to first answer", unit="ms", target=Target(400, 150))

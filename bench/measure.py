@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import cases, client_produce, peers
+from bench import cases, client_consume, client_produce, peers
 from bench.cases import AbsoluteCase, CommitCase, FetchCase, ProduceCase, Target
 from bench.frames import create_topic, find_coordinator, produce_reply_bytes
 from bench.peers import Peer
@@ -99,6 +99,7 @@ class Bench:
             if wanted("end-to-end"):
                 yield from self._end_to_end(broker, mock, place)
             yield from self._client_produce(broker, place, wanted)
+            yield from self._client_consume(broker, wanted)
             if wanted(cases.LONG_POLL.name):
                 yield self._long_poll(broker)
             if wanted(cases.PEAK_RSS.name):
@@ -267,6 +268,30 @@ class Bench:
             row.rounds = {library: rates[library] for library in (ours, theirs)}
             if theirs.startswith("confluent"):
                 row.floor, row.goal = cases.CLIENT_PRODUCE_TARGET.floor, cases.CLIENT_PRODUCE_TARGET.goal
+            yield row
+
+    def _client_consume(self, broker: Peer, wanted: Callable[[str], bool]) -> Iterator[Row]:
+        pairs = [pair for pair in client_consume.PAIRS if wanted(pair[0])]
+        if not pairs:
+            return
+        libraries = sorted({library for pair in pairs for library in pair[2:]})
+        messages = cases.QUICK_CLIENT_MESSAGES if self.is_quick else cases.CLIENT_MESSAGES
+        topic = _topic("cc")
+        create_topic(broker.port, topic)
+        self._run([sys.executable, "-m", "bench.end_to_end", "produce", str(broker.port), topic, "1", str(messages)])
+        rates: dict[str, list[float]] = {}
+        for round_number in range(self.rounds):
+            self.say(f"consumers of {len(libraries)} libraries, round {round_number + 1}")
+            for library in libraries:
+                count = messages // client_consume.SLOW.get(library, 1)
+                command = [sys.executable, "-m", "bench.client_consume", library, str(broker.port), topic, str(count)]
+                rates.setdefault(library, []).append(self._run(command)["messages_per_s"])
+        for name, title, ours, theirs in pairs:
+            value, other = statistics.median(rates[ours]), statistics.median(rates[theirs])
+            row = Row(name, title, "messages/s", value, theirs, other, value / other)
+            row.rounds = {library: rates[library] for library in (ours, theirs)}
+            if theirs.startswith("confluent"):
+                row.floor, row.goal = cases.CLIENT_CONSUME_TARGET.floor, cases.CLIENT_CONSUME_TARGET.goal
             yield row
 
     # The broker alone

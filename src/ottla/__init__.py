@@ -9,6 +9,12 @@ from __future__ import annotations
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Consumer": "ottla.client.sync",
+    "ConsumerRecord": "ottla.client.core.consumer_record",
+    "GroupAssignor": "ottla.client.core.group_protocol",
+    "OffsetAndMetadata": "ottla.client.core.cursors",
+    "RebalanceListener": "ottla.client.core.rebalance",
+    "TopicPartition": "ottla.base.types",
     "Producer": "ottla.client.sync",
     "SendFuture": "ottla.client.sync",
     "RecordMetadata": "ottla.client.core.producer_batch",
