@@ -218,15 +218,10 @@ class Consumer(Generic[K, V]):
         records_max = max_records or self.settings.max_poll_records
         deadline_s = asyncio.get_running_loop().time() + timeout
         while True:
-            left_s = deadline_s - asyncio.get_running_loop().time()
-            step = await self._wait(left_s)
-            if step is not None:
-                await self._tell_listener(step)
-                continue
-            records = self._take(records_max)
-            if records or left_s <= 0:
-                self._engine.wake()
-                return records
+            found = await self._next(deadline_s - asyncio.get_running_loop().time(), records_max)
+            if not isinstance(found, RebalanceStep):
+                return found
+            await self._tell_listener(found)
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         while True:
@@ -256,18 +251,28 @@ class Consumer(Generic[K, V]):
                     return None
                 await self._engine.wait_for_news(left_s)
 
-    def _take(self, records_max: int) -> list[ConsumerRecord[K, V]]:
-        """For the thread that polls, which need not be the loop's."""
-        records = self._engine.take(records_max)
-        return cast("list[ConsumerRecord[K, V]]", self._intercepted(records) if records else records)
+    async def _next(self, timeout_s: float, records_max: int) -> list[ConsumerRecord[K, V]] | RebalanceStep:
+        """The records of a poll, or something the listener has to be told before it can go on."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while True:
+            step = await self._wait(deadline_s - loop.time())
+            if step is not None:
+                return step
+            records = self._engine.take(records_max)
+            self._engine.wake()
+            # What came may all have been hidden: markers, and what was aborted.
+            if records or loop.time() >= deadline_s:
+                return cast("list[ConsumerRecord[K, V]]", self._intercepted(records) if records else records)
 
     def _take_if_quiet(self, records_max: int) -> list[ConsumerRecord[K, V]]:
-        """What is at hand, unless a poll has something else to do first. For the thread that polls."""
+        """What is decoded already, unless a poll has something else to do first. For the thread that polls."""
         now_ms = self._engine.now_ms()
         if self._group.steps or self._engine.failure is not None or now_ms >= self._next_commit_ms:
             return []
         self._group.poll_timer.touch(now_ms)
-        return self._take(records_max)
+        records = self._engine.planner.take_decoded(records_max)
+        return cast("list[ConsumerRecord[K, V]]", self._intercepted(records) if records else records)
 
     def _intercepted(self, records: list[AnyRecord]) -> list[AnyRecord]:
         for interceptor in self._interceptors:

@@ -272,7 +272,6 @@ class ConsumerEngine:
         return same_broker
 
     def take(self, records_max: int) -> list[AnyRecord]:
-        """For one thread at a time, whichever polls. Whoever calls it from another thread wakes the loop after."""
         return self.planner.take(records_max, self.convert)
 
     # Positions

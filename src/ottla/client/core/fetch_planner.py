@@ -54,8 +54,6 @@ class FetchPlanner:
         self._sessions: dict[int, FetchSession] = {}
         self._in_flight: set[int] = set()
         self._turn = 0
-        self.chunks_done = 0
-        """How many answers have been read to their end: each makes room for another."""
         self._ready: list[AnyRecord] = []
         """Records of one batch that was decoded and not all taken yet; they belong to `_ready_cursor`."""
         self._ready_at = 0
@@ -277,6 +275,13 @@ class FetchPlanner:
             self._take_ready(taken, records_max - len(taken))
         return taken
 
+    def take_decoded(self, records_max: int) -> list[AnyRecord]:
+        """Of a batch that was decoded for an earlier call; nothing if that is used up."""
+        taken: list[AnyRecord] = []
+        if self._has_ready():
+            self._take_ready(taken, records_max)
+        return taken
+
     def _take_ready(self, taken: list[AnyRecord], room: int) -> None:
         cursor, ready, at = self._ready_cursor, self._ready, self._ready_at
         assert cursor is not None
@@ -309,7 +314,6 @@ class FetchPlanner:
                 if found is None:
                     if cursor.chunks and cursor.chunks[0] is chunk:
                         cursor.chunks.popleft()
-                        self.chunks_done += 1
                     continue
                 header, records = found
                 if records and records[0].offset < cursor.position:

@@ -1,6 +1,7 @@
 """The consumer for threads: the calls of `ottla.client.aio.Consumer`, with an event loop in a thread behind them.
 
-Records are decoded in the thread that polls, and the listener is called there; only waiting is left to the loop.
+The loop's thread decodes whole batches, and the thread that polls gets them in pieces: two threads that both decode
+would only wait for each other. Listeners are called in the thread that polls, where they may call the consumer.
 """
 
 from __future__ import annotations
@@ -105,7 +106,6 @@ class Consumer(Generic[K, V]):
         self._is_closing = False
         """The listener may still commit then."""
         self._is_closed = False
-        self._chunks_done = 0
         self._thread = LoopThread("ottla-consumer", self._forked)
         try:
             self._thread.call(self._inner.start())
@@ -173,36 +173,18 @@ class Consumer(Generic[K, V]):
             raise ConcurrentUseError("another thread is polling this consumer; give every thread its own")
         try:
             records_max = max_records or self.settings.max_poll_records
-            return self._take_at_hand(records_max) or self._poll_in_loop(timeout, records_max)
+            # What is left of a batch needs no detour through the loop.
+            return self._inner._take_if_quiet(records_max) or self._poll_in_loop(timeout, records_max)
         finally:
             self._polling.release()
-
-    def _take_at_hand(self, records_max: int) -> list[ConsumerRecord[K, V]]:
-        """What has been fetched already, without a detour through the loop; nothing if that has work for the poll."""
-        found = self._inner._take_if_quiet(records_max)
-        if found:
-            self._refill()
-        return found
-
-    def _refill(self) -> None:
-        engine = self._inner._engine
-        if engine.planner.chunks_done != self._chunks_done:
-            self._chunks_done = engine.planner.chunks_done
-            self._thread.loop.call_soon_threadsafe(engine.wake)
 
     def _poll_in_loop(self, timeout: float, records_max: int) -> list[ConsumerRecord[K, V]]:
         deadline_s = time.monotonic() + timeout
         while True:
-            left_s = deadline_s - time.monotonic()
-            step = self._thread.call(self._inner._wait(left_s))
-            if step is not None:
-                self._tell_listener(step)
-                continue
-            # Decoding takes place here, so that it does not keep the loop from receiving.
-            found = self._inner._take(records_max)
-            if found or left_s <= 0:
-                self._refill()
+            found = self._thread.call(self._inner._next(deadline_s - time.monotonic(), records_max))
+            if not isinstance(found, RebalanceStep):
                 return found
+            self._tell_listener(found)
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         while True:
