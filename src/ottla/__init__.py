@@ -9,6 +9,15 @@ from __future__ import annotations
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Admin": "ottla.client.sync",
+    "ConfigChange": "ottla.client.core.admin_types",
+    "ConfigOperation": "ottla.client.core.admin_types",
+    "ConfigResource": "ottla.client.core.admin_types",
+    "NewPartitions": "ottla.client.core.admin_types",
+    "NewTopic": "ottla.client.core.admin_types",
+    "OffsetSpec": "ottla.client.core.admin_types",
+    "TopicPartitionReplica": "ottla.client.core.admin_types",
+    "Outcomes": "ottla.client.core.admin_outcomes",
     "Consumer": "ottla.client.sync",
     "ConsumerRecord": "ottla.client.core.consumer_record",
     "GroupAssignor": "ottla.client.core.group_protocol",

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from ottla.base.errors import ERRORS, ErrorCode, KafkaError, kafka_error
 from ottla.base.types import TopicPartition, Uuid
+from ottla.client.core.topic_info import PartitionInfo as PartitionInfo
 from ottla.net.connection import Connection
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 from ottla.wire.message import Request, Response
@@ -41,16 +42,6 @@ class Broker(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
-
-
-class PartitionInfo(NamedTuple):
-    partition: int
-    leader_id: int
-    """-1 while the partition has no leader."""
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    offline: tuple[int, ...]
 
 
 class TopicInfo(NamedTuple):

@@ -1,0 +1,118 @@
+"""What comes of an administrative call about several things: a result or an error for each.
+
+One rule for all such calls: they return `Outcomes`. A call itself raises only what keeps it from being made at all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from ottla.base.errors import ERRORS, ErrorCode
+from ottla.client.errors import ClientError
+from ottla.wire.message import Request, Response
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Outcomes(Mapping[K, V]):
+    """Results by what was asked about. `outcomes[key]` is the result, or raises that thing's error.
+
+    `check()` raises the first error there is. `results` and `errors` are plain dicts of what went well and what did
+    not. Errors that nobody has looked at are logged when the object goes away, as asyncio does with its futures.
+    """
+
+    def __init__(self, answers: Mapping[K, V | ClientError], *, what: str = "an administrative call") -> None:
+        self._results: dict[K, V] = {}
+        self._errors: dict[K, ClientError] = {}
+        self._what = what
+        self._looked_at = False
+        for key, answer in answers.items():
+            if isinstance(answer, ClientError):
+                self._errors[key] = answer
+            else:
+                self._results[key] = answer
+
+    def __getitem__(self, key: K) -> V:
+        if key in self._errors:
+            self._looked_at = True
+            raise self._errors[key]
+        return self._results[key]
+
+    def __iter__(self) -> Iterator[K]:
+        yield from self._results
+        yield from self._errors
+
+    def __len__(self) -> int:
+        return len(self._results) + len(self._errors)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._results or key in self._errors
+
+    def __repr__(self) -> str:
+        return f"Outcomes(results={self._results!r}, errors={self._errors!r})"
+
+    @property
+    def results(self) -> dict[K, V]:
+        """What went well. Whoever reads only this still has `errors` to look at."""
+        return self._results
+
+    @property
+    def errors(self) -> dict[K, ClientError]:
+        self._looked_at = True
+        return self._errors
+
+    def check(self) -> dict[K, V]:
+        """All results; raises the first error if there is one."""
+        self._looked_at = True
+        for error in self._errors.values():
+            raise error
+        return self._results
+
+    def __del__(self) -> None:
+        if not self._looked_at and self._errors:
+            told = "; ".join(str(error) for error in self._errors.values())
+            log.warning("%s failed in part, and nobody looked at the errors: %s", self._what, told)
+
+
+class Call(NamedTuple, Generic[K, V]):
+    """One kind of request about many things: how it is built in a version, and what a reply says of each thing."""
+
+    name: str
+    request: type[Request]
+    response: type[Response]
+    build: Callable[[Sequence[K], int], Request]
+    read: Callable[[Any], Mapping[K, V | ClientError]]
+
+
+def admin_error(code: int, message: str | None = None, *, where: object = "") -> ClientError:
+    """The error of one thing; never `fatal`, for the client can go on with others."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        known = ErrorCode.UNKNOWN_SERVER_ERROR
+        message = message or f"error code {code}, which this version does not know"
+    text = message or ERRORS[known].message
+    return ClientError(f"{where}: {text}" if where != "" else text, code=known)
+
+
+def outcome(code: int, value: V, message: str | None = None, *, where: object = "") -> V | ClientError:
+    return admin_error(code, message, where=where) if code else value
+
+
+FINAL = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""Retriable for producers and consumers; who administers a topic wants to know that it is not there."""
+
+GRACE_TRIES = 3
+"""How often leaders are looked for again of a topic that is not known: one made just now may not be known to all."""
+
+
+def tries_again(error: ClientError, tries: int, *, grace: bool) -> bool:
+    """Whether to ask again about something that has failed `tries` times. The time allowed is the shell's business."""
+    if error.code in FINAL:
+        return grace and tries <= GRACE_TRIES
+    return error.retriable
