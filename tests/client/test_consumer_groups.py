@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,10 +11,12 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+import ottla.client.aio as ottla_aio
 from ottla.base.types import TopicPartition
 from ottla.client.core.consumer_errors import CommitFailedError, FencedInstanceError
 from ottla.client.core.group_protocol import GroupAssignor, GroupMemberInfo
 from ottla.client.core.rebalance import RebalanceListener
+from ottla.client.errors import ClientClosedError
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import PATIENCE_S, Shell, make_topic, open_shell, read, wait_until, write
 from tests.interop.groups.conftest import QUICK_GROUPS
@@ -312,3 +315,36 @@ def test_a_kip_848_group_takes_foreign_members(shell: Shell, topic: str) -> None
     finally:
         foreign.close()
     wait_until(lambda: are_shared(ours), ours)
+
+
+def test_a_cancelled_poll_loses_no_rebalance(quick_broker: BrokerProcess, topic: str) -> None:
+    async def run() -> None:
+        diary = Diary()
+        async with ottla_aio.Consumer(
+            bootstrap_servers=quick_broker.bootstrap, group_id=topic, auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.subscribe([topic], listener=diary)
+            count = 0
+            deadline_s = time.monotonic() + PATIENCE_S
+            while count < 40 and time.monotonic() < deadline_s:
+                try:
+                    count += len(await asyncio.wait_for(consumer.poll(10), 0.004))
+                except TimeoutError:
+                    continue
+            assert count == 40
+            assert ("assigned", frozenset(range(4))) in diary.entries
+
+    asyncio.run(run())
+
+
+def test_closing_ends_a_poll_that_waits(quick_broker: BrokerProcess, topic: str) -> None:
+    async def run() -> None:
+        consumer = ottla_aio.Consumer(bootstrap_servers=quick_broker.bootstrap)
+        await consumer.start()
+        waiting = asyncio.ensure_future(consumer.poll(PATIENCE_S))
+        await asyncio.sleep(0.05)
+        await consumer.close()
+        with pytest.raises(ClientClosedError):
+            await waiting
+
+    asyncio.run(run())

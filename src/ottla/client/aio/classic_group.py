@@ -224,15 +224,14 @@ class ClassicGroup:
         self._rejoin()
 
     async def leave(self, reason: str) -> None:
-        member_id = self._member.member_id
-        if not member_id:
-            return
-        node_id = await self._engine.coordinator()
-        connection = await self._engine.link.connection_to(node_id)
-        request = self._member.leave_request(connection.version_for(LeaveGroupRequest), reason)
+        member_id, must_tell = self._member.member_id, self._member.must_say_good_bye
+        # Forgotten before anything is waited for: whoever subscribes meanwhile joins as somebody new.
         self._member.forget()
         self._must_join = True
-        if request is not None:
+        if must_tell:
+            node_id = await self._engine.coordinator()
+            connection = await self._engine.link.connection_to(node_id)
+            request = self._member.leave_request(member_id, connection.version_for(LeaveGroupRequest), reason)
             await self._engine.link.request(node_id, request, LeaveGroupResponse)
 
     async def _ask(self, request: Request, response_class: type[R], timeout_ms: int) -> R:

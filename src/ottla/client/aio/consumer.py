@@ -49,19 +49,10 @@ class Consumer(Generic[K, V]):
 
     @overload
     def __init__(
-        self: Consumer[bytes | None, bytes | None],
+        self: Consumer[K, V],
         config: Mapping[str, object] | None = None,
         *,
-        interceptors: Sequence[ConsumerInterceptor] = (),
-        assignors: Sequence[GroupAssignor] = (),
-        **settings: object,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: Consumer[bytes | None, V],
-        config: Mapping[str, object] | None = None,
-        *,
+        key_deserializer: Deserializer[K],
         value_deserializer: Deserializer[V],
         interceptors: Sequence[ConsumerInterceptor] = (),
         assignors: Sequence[GroupAssignor] = (),
@@ -81,11 +72,20 @@ class Consumer(Generic[K, V]):
 
     @overload
     def __init__(
-        self: Consumer[K, V],
+        self: Consumer[bytes | None, V],
         config: Mapping[str, object] | None = None,
         *,
-        key_deserializer: Deserializer[K],
         value_deserializer: Deserializer[V],
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[GroupAssignor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[bytes | None, bytes | None],
+        config: Mapping[str, object] | None = None,
+        *,
         interceptors: Sequence[ConsumerInterceptor] = (),
         assignors: Sequence[GroupAssignor] = (),
         **settings: object,
@@ -237,8 +237,10 @@ class Consumer(Generic[K, V]):
             while True:
                 if self._engine.failure is not None:
                     raise self._engine.failure
+                self._engine.check_open()
                 if self._group.steps:
-                    step = self._group.steps.popleft()
+                    # It stays first in line until it is finished: this poll may be cancelled before that.
+                    step = self._group.steps[0]
                     await self._group.before_step(step)
                     return step
                 self._commit_if_due()

@@ -77,7 +77,7 @@ class GroupRunner:
             self._task.cancel()
             self._task = None
         while self.steps:
-            self.steps.popleft().finish()
+            self.steps[0].finish()
 
     def subscription_changed(self) -> None:
         self._match_pattern()
@@ -135,15 +135,18 @@ class GroupRunner:
 
     async def step(self, change: Change, partitions: Collection[TopicPartition]) -> None:
         """Waits until a poll has made the change and told the listener."""
-        if change is Change.ASSIGNED:
-            step = RebalanceStep(change, partitions)
-        else:
-            if not partitions:
-                return
-            step = RebalanceStep(change, partitions, lambda: self.engine.cursors.remove(partitions))
+        if change is not Change.ASSIGNED and not partitions:
+            return
+        step = RebalanceStep(change, partitions, lambda: self._finished(step))
         self.steps.append(step)
         self.engine.notify()
         await step.wait_finished()
+
+    def _finished(self, step: RebalanceStep) -> None:
+        if step in self.steps:
+            self.steps.remove(step)
+        if step.change is not Change.ASSIGNED:
+            self.engine.cursors.remove(step.partitions)
 
     def partitions_lost(self) -> None:
         """What waits to be given up in good order is already gone."""
@@ -163,7 +166,8 @@ class GroupRunner:
         held = self.engine.cursors.partitions
         if not held or not self.engine.subscription.uses_group:
             return None
-        return RebalanceStep(Change.REVOKED, held, lambda: self.engine.cursors.remove(held))
+        step = RebalanceStep(Change.REVOKED, held, lambda: self._finished(step))
+        return step
 
     # Commits
 

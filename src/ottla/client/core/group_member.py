@@ -215,15 +215,15 @@ class ClassicMember:
         self.is_leader = False
         self.members = []
 
-    def leave_request(self, version: int, reason: str) -> LeaveGroupRequest | None:
-        """None if there is nothing to leave. Static members stay: they are expected back (KIP-345)."""
-        if not self.member_id or self._settings.group_instance_id is not None:
-            return None
+    @property
+    def must_say_good_bye(self) -> bool:
+        """Static members just stay away: they are expected back (KIP-345)."""
+        return bool(self.member_id) and self._settings.group_instance_id is None
+
+    def leave_request(self, member_id: str, version: int, reason: str) -> LeaveGroupRequest:
         if version < FIRST_LEAVE_BY_MEMBERS:
-            return LeaveGroupRequest(group_id=self._group_id, member_id=self.member_id)
-        return LeaveGroupRequest(
-            group_id=self._group_id, members=[MemberIdentity(member_id=self.member_id, reason=reason)]
-        )
+            return LeaveGroupRequest(group_id=self._group_id, member_id=member_id)
+        return LeaveGroupRequest(group_id=self._group_id, members=[MemberIdentity(member_id=member_id, reason=reason)])
 
     def _verdict(self, error_code: int, table: Mapping[ErrorCode, Verdict], doing: str) -> Verdict:
         for code, verdict in table.items():

@@ -40,19 +40,10 @@ class Consumer(Generic[K, V]):
 
     @overload
     def __init__(
-        self: Consumer[bytes | None, bytes | None],
+        self: Consumer[K, V],
         config: Mapping[str, object] | None = None,
         *,
-        interceptors: Sequence[ConsumerInterceptor] = (),
-        assignors: Sequence[GroupAssignor] = (),
-        **settings: object,
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self: Consumer[bytes | None, V],
-        config: Mapping[str, object] | None = None,
-        *,
+        key_deserializer: Deserializer[K],
         value_deserializer: Deserializer[V],
         interceptors: Sequence[ConsumerInterceptor] = (),
         assignors: Sequence[GroupAssignor] = (),
@@ -72,11 +63,20 @@ class Consumer(Generic[K, V]):
 
     @overload
     def __init__(
-        self: Consumer[K, V],
+        self: Consumer[bytes | None, V],
         config: Mapping[str, object] | None = None,
         *,
-        key_deserializer: Deserializer[K],
         value_deserializer: Deserializer[V],
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[GroupAssignor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Consumer[bytes | None, bytes | None],
+        config: Mapping[str, object] | None = None,
+        *,
         interceptors: Sequence[ConsumerInterceptor] = (),
         assignors: Sequence[GroupAssignor] = (),
         **settings: object,

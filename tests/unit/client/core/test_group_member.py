@@ -122,17 +122,15 @@ def test_a_group_is_cooperative_if_all_its_assignors_are() -> None:
 
 def test_static_members_do_not_leave() -> None:
     found = member()
-    assert found.leave_request(5, "bye") is None
+    assert not found.must_say_good_bye
     joined(found)
-    request = found.leave_request(5, "bye")
-    assert request is not None
+    assert found.must_say_good_bye
+    request = found.leave_request("me", 5, "bye")
     assert [(entry.member_id, entry.reason) for entry in request.members] == [("me", "bye")]
-    old = found.leave_request(2, "bye")
-    assert old is not None
-    assert old.member_id == "me"
+    assert found.leave_request("me", 2, "bye").member_id == "me"
     static = member(group_instance_id="i")
     joined(static)
-    assert static.leave_request(5, "bye") is None
+    assert not static.must_say_good_bye
     found.forget()
     assert (found.member_id, found.is_member) == ("", False)
 
