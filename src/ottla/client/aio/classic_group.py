@@ -7,8 +7,9 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.errors import KafkaError
 from ottla.base.types import TopicPartition
+from ottla.client.aio.position_finder import UNREACHABLE
 from ottla.client.core.group_member import ClassicMember, Verdict
 from ottla.client.core.group_protocol import GroupAssignor, choose_assignors
 from ottla.client.core.offset_requests import Membership
@@ -27,8 +28,6 @@ R = TypeVar("R", bound=Response)
 
 _JOIN_GRACE_MS = 5_000
 """How much longer than a rebalance may take an answer to a join is waited for."""
-
-_UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 
 
 class ClassicGroup:
@@ -127,7 +126,7 @@ class ClassicGroup:
             verdict, partitions = self._member.synced(answer, self._engine.now_ms())
             return partitions if await self._go_on(verdict) else None
         except KafkaError as e:
-            if e.code not in _UNREACHABLE and not e.retriable:
+            if e.code not in UNREACHABLE and not e.retriable:
                 raise
             await self._go_on(Verdict.FIND_COORDINATOR)
             return None
@@ -178,7 +177,7 @@ class ClassicGroup:
             except asyncio.CancelledError:
                 raise
             except KafkaError as e:
-                if e.code not in _UNREACHABLE and not e.retriable:
+                if e.code not in UNREACHABLE and not e.retriable:
                     self._engine.fail(e)
                     return
                 self._engine.forget_coordinator()

@@ -15,10 +15,11 @@ from ottla.base.clock import SystemClock
 from ottla.base.errors import ERRORS, ErrorCode, KafkaError, OttlaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.cluster_link import GROUP, ClusterLink
+from ottla.client.aio.position_finder import COORDINATOR_ERRORS, UNREACHABLE, PositionFinder, as_client_error
 from ottla.client.core.consumer_errors import CommitFailedError, FencedInstanceError, SubscriptionStateError
 from ottla.client.core.consumer_options import ConsumerSettings
 from ottla.client.core.consumer_record import AnyRecord
-from ottla.client.core.cursors import Cursor, Cursors, OffsetAndMetadata, Stage
+from ottla.client.core.cursors import Cursors, OffsetAndMetadata
 from ottla.client.core.fetch_planner import FetchCall, FetchPlanner
 from ottla.client.core.fetched_data import Converters
 from ottla.client.core.metadata import NO_LEADER, MetadataCache
@@ -27,30 +28,23 @@ from ottla.client.core.offset_requests import (
     OffsetAndTimestamp,
     commit_request,
     committed_request,
-    epoch_end_request,
     list_offsets_request,
     read_commit,
     read_committed_offsets,
-    read_epoch_ends,
     read_list_offsets,
 )
 from ottla.client.core.settings import backoff_ms
 from ottla.client.core.subscription import Subscription
 from ottla.client.errors import ClientClosedError, ClientError, client_error
-from ottla.wire.api_keys import ApiKey
 from ottla.wire.apis.fetch import FetchResponse
 from ottla.wire.apis.list_offsets import ListOffsetsResponse
 from ottla.wire.apis.offset_commit import OffsetCommitResponse
 from ottla.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from ottla.wire.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NEVER_MS = 2**62
-COORDINATOR_ERRORS = frozenset(
-    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-)
 _LOST_MEMBERSHIP = frozenset(
     {
         ErrorCode.ILLEGAL_GENERATION,
@@ -60,8 +54,6 @@ _LOST_MEMBERSHIP = frozenset(
     }
 )
 _COMMIT_RETRIED = COORDINATOR_ERRORS | {ErrorCode.STALE_MEMBER_EPOCH}
-_UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
-_FIRST_EPOCH_CHECK_FOR_CONSUMERS = 3
 
 
 class ConsumerEngine:
@@ -95,7 +87,7 @@ class ConsumerEngine:
         self._news = asyncio.Event()
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._positioning = False
+        self._positions = PositionFinder(self)
         self._refreshing = False
         self._metadata_changed = asyncio.Event()
 
@@ -167,9 +159,7 @@ class ConsumerEngine:
                 self._refreshing = True
                 self.spawn(self._refresh_metadata())
             self._check_leaders()
-            if not self._positioning and any(self._is_lost(cursor, now_ms) for cursor in self.cursors.all()):
-                self._positioning = True
-                self.spawn(self._find_positions())
+            self._positions.start_if_needed()
             for call in self.planner.plan(now_ms):
                 self.spawn(self._fetch(call))
             try:
@@ -177,13 +167,6 @@ class ConsumerEngine:
                     await self._wake.wait()
             except TimeoutError:
                 continue
-
-    @staticmethod
-    def _is_lost(cursor: Cursor, now_ms: int) -> bool:
-        return (
-            cursor.stage in (Stage.AWAITS_COMMITTED, Stage.AWAITS_RESET, Stage.AWAITS_VALIDATION)
-            and cursor.not_before_ms <= now_ms
-        )
 
     def _pause_ms(self, now_ms: int) -> int:
         due = [cursor.not_before_ms for cursor in self.cursors.all() if cursor.not_before_ms > now_ms]
@@ -255,7 +238,7 @@ class ConsumerEngine:
             )
         except KafkaError as e:
             self.planner.failed(call, self.now_ms())
-            if e.code not in _UNREACHABLE:
+            if e.code not in UNREACHABLE:
                 self.fail(e)
             return None
         except BaseException:
@@ -274,104 +257,9 @@ class ConsumerEngine:
     def take(self, records_max: int) -> list[AnyRecord]:
         return self.planner.take(records_max, self.convert)
 
-    # Positions
-
-    async def _find_positions(self) -> None:
-        try:
-            await self._find_committed()
-            await self._find_resets()
-            await self._validate()
-        finally:
-            self._positioning = False
-            self.notify()
-            self.wake()
-
-    def _awaiting(self, stage: Stage) -> dict[TopicPartition, tuple[Cursor, int]]:
-        now_ms = self.now_ms()
-        return {
-            cursor.topic_partition: (cursor, cursor.turn)
-            for cursor in self.cursors.all()
-            if cursor.stage is stage and cursor.not_before_ms <= now_ms
-        }
-
-    def _delay(self, cursors: Iterable[tuple[Cursor, int]]) -> None:
-        for cursor, _ in cursors:
-            cursor.not_before_ms = self.now_ms() + self.settings.client.retry_backoff_ms
-
-    def _settle(self, asked: tuple[Cursor, int], error: ClientError) -> None:
-        """An answer that was an error: tried again if it may pass, else the application is told."""
-        cursor, turn = asked
-        if error.retriable or error.code in COORDINATOR_ERRORS or error.code in _UNREACHABLE:
-            self.metadata.request_update()
-            self._delay([asked])
-        elif cursor.turn == turn:
-            cursor.halt(error)
-
-    async def _find_committed(self) -> None:
-        asked = self._awaiting(Stage.AWAITS_COMMITTED)
-        if not asked:
-            return
-        if self.settings.group_id is None:
-            for cursor, _ in asked.values():
-                cursor.take_committed(None, reset=self.settings.reset)
-            return
-        try:
-            offsets, errors = await self._ask_committed(asked)
-        except KafkaError as e:
-            for entry in asked.values():
-                self._settle(entry, as_client_error(e))
-            return
-        for partition, (cursor, turn) in asked.items():
-            if partition in errors:
-                self._settle((cursor, turn), client_error(errors[partition], where=str(partition)))
-            elif cursor.turn == turn and cursor.stage is Stage.AWAITS_COMMITTED:
-                cursor.take_committed(offsets.get(partition), reset=self.settings.reset)
-
-    async def _find_resets(self) -> None:
-        asked = self._awaiting(Stage.AWAITS_RESET)
-        if not asked:
-            return
-        wanted = {partition: cursor.reset_timestamp for partition, (cursor, _) in asked.items()}
-        for partition, found in (await self._ask_offsets(wanted)).items():
-            cursor, turn = asked[partition]
-            if isinstance(found, ClientError):
-                self._settle((cursor, turn), found)
-            elif cursor.turn == turn and cursor.stage is Stage.AWAITS_RESET:
-                cursor.seek(found.offset, found.leader_epoch)
-
-    async def _validate(self) -> None:
-        asked = self._awaiting(Stage.AWAITS_VALIDATION)
-        by_node: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
-        for partition, (cursor, turn) in asked.items():
-            node_id = self.metadata.leader_of(*partition)
-            if node_id == NO_LEADER:
-                self._delay([(cursor, turn)])
-            else:
-                by_node.setdefault(node_id, {})[partition] = (cursor.fetch_epoch, cursor.leader_epoch)
-        for node_id, epochs in by_node.items():
-            try:
-                connection = await self.link.connection_to(node_id)
-                versions = connection.api_versions.get(ApiKey.OFFSET_FOR_LEADER_EPOCH)
-                if versions is None or versions.stop <= _FIRST_EPOCH_CHECK_FOR_CONSUMERS:
-                    # Before version 3 only brokers might ask; consumers then read on, as they always had.
-                    for partition in epochs:
-                        asked[partition][0].stage = Stage.READY
-                    continue
-                response = await self.link.request(node_id, epoch_end_request(epochs), OffsetForLeaderEpochResponse)
-            except KafkaError as e:
-                for partition in epochs:
-                    self._settle(asked[partition], as_client_error(e))
-                continue
-            for partition, found in read_epoch_ends(response).items():
-                cursor, turn = asked[partition]
-                if isinstance(found, int):
-                    self._settle((cursor, turn), client_error(found, where=str(partition)))
-                elif cursor.turn == turn:
-                    cursor.take_validation(*found, reset=self.settings.reset)
-
     # Questions about offsets
 
-    async def _ask_offsets(
+    async def ask_offsets(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | ClientError]:
         """One try: for every partition what its leader says, or why there is no answer."""
@@ -412,7 +300,7 @@ class ConsumerEngine:
 
         async def attempt() -> None:
             left = {partition: timestamp for partition, timestamp in timestamps.items() if partition not in found}
-            for partition, answer in (await self._ask_offsets(left)).items():
+            for partition, answer in (await self.ask_offsets(left)).items():
                 if isinstance(answer, ClientError):
                     raise answer
                 found[partition] = answer
@@ -426,14 +314,14 @@ class ConsumerEngine:
         wanted = list(partitions)
 
         async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
-            offsets, errors = await self._ask_committed(wanted)
+            offsets, errors = await self.ask_committed(wanted)
             for partition, code in errors.items():
                 raise client_error(code, where=str(partition))
             return offsets
 
         return await self.retry(attempt, timeout_ms)
 
-    async def _ask_committed(
+    async def ask_committed(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], dict[TopicPartition, int]]:
         node_id = await self.coordinator()
@@ -501,7 +389,7 @@ class ConsumerEngine:
         try:
             return await request
         except KafkaError as e:
-            if e.code in _UNREACHABLE:
+            if e.code in UNREACHABLE:
                 self._coordinator = None
             raise
 
@@ -525,14 +413,10 @@ class ConsumerEngine:
                 tries += 1
                 client = self.settings.client
                 pause_ms = backoff_ms(tries, client.retry_backoff_ms, client.retry_backoff_max_ms)
-                may_pass = ERRORS[e.code].retriable or e.code in retried or e.code in _UNREACHABLE
+                may_pass = ERRORS[e.code].retriable or e.code in retried or e.code in UNREACHABLE
                 if isinstance(e, CommitFailedError) or not may_pass or self.now_ms() + pause_ms > deadline_ms:
                     raise as_client_error(e) from e.__cause__
-                if ERRORS[e.code].refreshes_metadata or e.code in _UNREACHABLE:
+                if ERRORS[e.code].refreshes_metadata or e.code in UNREACHABLE:
                     self.metadata.request_update()
                     self.wake()
             await asyncio.sleep(pause_ms / 1000)
-
-
-def as_client_error(error: KafkaError) -> ClientError:
-    return error if isinstance(error, ClientError) else ClientError(error.message, code=error.code)

@@ -7,8 +7,9 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
-from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.errors import KafkaError
 from ottla.base.types import TopicPartition
+from ottla.client.aio.position_finder import UNREACHABLE
 from ottla.client.core.consumer_group_member import ConsumerGroupMember
 from ottla.client.core.group_member import Verdict
 from ottla.client.core.offset_requests import Membership
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from ottla.client.aio.group_runner import GroupRunner
 
 log = logging.getLogger(__name__)
-
-_UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 
 
 class ConsumerProtocolGroup:
@@ -50,7 +49,7 @@ class ConsumerProtocolGroup:
                 try:
                     await self._turn()
                 except KafkaError as e:
-                    if e.code not in _UNREACHABLE and not e.retriable:
+                    if e.code not in UNREACHABLE and not e.retriable:
                         raise
                     self._engine.forget_coordinator()
                     self._member.resend(self._engine.now_ms() + self._settings.client.retry_backoff_ms)

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from ottla.base.errors import KafkaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.classic_group import ClassicGroup
-from ottla.client.aio.consumer_engine import ConsumerEngine, as_client_error
+from ottla.client.aio.consumer_engine import ConsumerEngine
 from ottla.client.aio.consumer_group import ConsumerProtocolGroup
+from ottla.client.aio.position_finder import as_client_error
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.group_member import PollTimer
 from ottla.client.core.group_protocol import GroupAssignor
