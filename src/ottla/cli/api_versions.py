@@ -9,8 +9,8 @@ import typer
 
 from ottla.base.errors import KafkaError
 from ottla.cli.terminal import DEFAULT_BOOTSTRAP_SERVER, run_client, run_command
-from ottla.client import admin
-from ottla.client.cluster import Broker, Cluster
+from ottla.client.aio.admin import Admin
+from ottla.client.core.metadata import BrokerAddress
 from ottla.wire.apis import API_TABLE, request_class
 
 
@@ -26,18 +26,17 @@ def api_versions(
 
 
 async def _run(bootstrap_server: str) -> None:
-    cluster = await Cluster.connect(bootstrap_server, client_id="ottla-api-versions")
-    try:
-        for broker, answer in (await admin.api_versions(cluster)).items():
+    async with Admin(bootstrap_servers=bootstrap_server, client_id="ottla-api-versions") as admin:
+        answers = await admin.api_versions()
+        for broker in sorted(answers):
+            answer = answers.errors[broker] if broker in answers.errors else answers[broker]
             for line in broker_lines(broker, answer):
                 print(line)
-    finally:
-        cluster.close()
 
 
-def broker_lines(broker: Broker, answer: dict[int, range] | KafkaError) -> Iterator[str]:
+def broker_lines(broker: BrokerAddress, answer: dict[int, range] | KafkaError) -> Iterator[str]:
     """Kafka's own form."""
-    start = f"{broker} (id: {broker.node_id} rack: {broker.rack or 'null'}) -> "
+    start = f"{broker.host}:{broker.port} (id: {broker.node_id} rack: {broker.rack or 'null'}) -> "
     if isinstance(answer, KafkaError):
         yield f"{start}ERROR: {answer.message}"
         return

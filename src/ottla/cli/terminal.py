@@ -74,7 +74,7 @@ def errors_told() -> Iterator[None]:
 
 def sentence(error: Exception) -> str:
     if isinstance(error, ClusterUnreachableError):
-        return f"{error.message}. Is a broker running? Start one with `ottla start`."
+        return f"{error.summary}. Is a broker running? Start one with `ottla start`."
     return error.message if isinstance(error, KafkaError) else str(error)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Annotated, NamedTuple
+from collections.abc import Iterable
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,8 +20,9 @@ from ottla.cli.terminal import (
     run_command,
 )
 from ottla.cli.topics_output import describe
-from ottla.client import admin
-from ottla.client.cluster import Cluster, TopicInfo
+from ottla.client.aio.admin import Admin
+from ottla.client.core.admin_outcomes import Outcomes
+from ottla.client.core.admin_types import BROKER_DEFAULT, NewPartitions, NewTopic, TopicDescription
 
 VERBS = ("create", "list", "describe", "alter", "delete")
 
@@ -151,33 +153,42 @@ def _check(settings: Settings) -> None:
 
 
 async def _run(bootstrap_server: str, settings: Settings) -> None:
-    cluster = await Cluster.connect(bootstrap_server, client_id="ottla-topics")
-    try:
+    async with Admin(bootstrap_servers=bootstrap_server, client_id="ottla-topics") as admin:
         if settings.verb == "create":
-            await _create(cluster, settings)
+            await _create(admin, settings)
             return
-        chosen = _choose(await admin.list_topics(cluster), settings)
+        chosen = _choose((await admin.describe_topics()).check().values(), settings)
         match settings.verb:
             case "list":
                 _list(chosen, settings.output)
             case "describe":
-                await describe(cluster, chosen, settings.filters, settings.output)
+                await describe(admin, chosen, settings.filters, settings.output)
             case "alter":
-                for topic in chosen:
-                    new_assignments = settings.assignments[len(topic.partitions) :]
-                    await admin.create_partitions(cluster, topic.name, settings.partitions or 0, new_assignments)
+                await _alter(admin, chosen, settings)
             case "delete":
-                await _delete(cluster, chosen)
-    finally:
-        cluster.close()
+                _raise_failures(await admin.delete_topics([topic.name for topic in chosen]))
 
 
-async def _create(cluster: Cluster, settings: Settings) -> None:
+async def _alter(admin: Admin, topics: list[TopicDescription], settings: Settings) -> None:
+    totals = {
+        topic.name: NewPartitions(settings.partitions or 0, settings.assignments[len(topic.partitions) :])
+        for topic in topics
+    }
+    _raise_failures(await admin.create_partitions(totals))
+
+
+def _raise_failures(outcomes: Outcomes[Any, None]) -> None:
+    """All in one sentence: there may be many topics, and each can fail for a reason of its own."""
+    if outcomes.errors:
+        raise KafkaError("; ".join(error.message for error in outcomes.errors.values()))
+
+
+async def _create(admin: Admin, settings: Settings) -> None:
     name = settings.topic or ""
-    topic = admin.NewTopic(
+    topic = NewTopic(
         name,
-        settings.partitions or admin.BROKER_DEFAULT,
-        settings.replication_factor or admin.BROKER_DEFAULT,
+        settings.partitions or BROKER_DEFAULT,
+        settings.replication_factor or BROKER_DEFAULT,
         settings.assignments,
         settings.configs,
     )
@@ -187,7 +198,7 @@ async def _create(cluster: Cluster, settings: Settings) -> None:
             file=sys.stderr,
         )
     try:
-        await admin.create_topic(cluster, topic)
+        (await admin.create_topics([topic])).check()
     except KafkaError as e:
         if e.code is ErrorCode.TOPIC_ALREADY_EXISTS and settings.if_not_exists:
             return
@@ -195,10 +206,9 @@ async def _create(cluster: Cluster, settings: Settings) -> None:
     print(f"Created topic {name}.")
 
 
-def _choose(topics: list[TopicInfo], settings: Settings) -> list[TopicInfo]:
+def _choose(topics: Iterable[TopicDescription], settings: Settings) -> list[TopicDescription]:
     """The topics that are meant. Naming one that is not there is an error, unless --if-exists is given."""
-    if settings.exclude_internal:
-        topics = [topic for topic in topics if not topic.is_internal]
+    topics = [topic for topic in topics if not (settings.exclude_internal and topic.is_internal)]
     if settings.topic is None:
         return topics
     try:
@@ -211,7 +221,7 @@ def _choose(topics: list[TopicInfo], settings: Settings) -> list[TopicInfo]:
     return chosen
 
 
-def _list(topics: list[TopicInfo], output: Output) -> None:
+def _list(topics: list[TopicDescription], output: Output) -> None:
     names = [topic.name for topic in topics]
     if output is Output.JSON:
         import json
@@ -219,10 +229,3 @@ def _list(topics: list[TopicInfo], output: Output) -> None:
         print(json.dumps(names))
     else:
         print("".join(f"{name}\n" for name in names), end="")
-
-
-async def _delete(cluster: Cluster, topics: list[TopicInfo]) -> None:
-    outcomes = await admin.delete_topics(cluster, [topic.name for topic in topics]) if topics else {}
-    failures = [f"{name}: {error.message}" for name, error in outcomes.items() if error is not None]
-    if failures:
-        raise KafkaError("; ".join(failures))

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.base.types import NIL_UUID, uuid_to_text
 from ottla.cli.terminal import Output
-from ottla.client import admin
-from ottla.client.cluster import Cluster, PartitionInfo, TopicInfo
+from ottla.client.aio.admin import Admin
+from ottla.client.core.admin_types import ConfigResource, ConfigSource, TopicDescription
+from ottla.client.core.topic_info import PartitionInfo
 
 if TYPE_CHECKING:
     from ottla.cli.topics import Filters
 
 
 class Description(NamedTuple):
-    topic: TopicInfo
+    topic: TopicDescription
     partitions: list[PartitionInfo]
     overrides: dict[str, str]
 
@@ -29,13 +30,15 @@ class Description(NamedTuple):
         return "" if self.topic.topic_id == NIL_UUID else uuid_to_text(self.topic.topic_id)
 
 
-async def describe(cluster: Cluster, topics: list[TopicInfo], filters: Filters, output: Output) -> None:
-    configs = await admin.describe_topic_configs(cluster, [topic.name for topic in topics])
-    live = set(cluster.view.brokers)
+async def describe(admin: Admin, topics: list[TopicDescription], filters: Filters, output: Output) -> None:
+    configs = (await admin.describe_configs([ConfigResource.topic(topic.name) for topic in topics])).results
+    live = set((await admin.describe_cluster()).brokers)
     descriptions = []
     for topic in topics:
-        values = {entry.name: entry.value for entry in configs.get(topic.name, [])}
-        overrides = {entry.name: entry.value or "" for entry in configs.get(topic.name, []) if entry.is_override}
+        # A topic that has gone meanwhile, or whose settings may not be seen, is shown without them.
+        entries = configs.get(ConfigResource.topic(topic.name), {}).values()
+        values = {entry.name: entry.value for entry in entries}
+        overrides = {entry.name: entry.value or "" for entry in entries if entry.source is ConfigSource.TOPIC}
         min_isr = int(values.get("min.insync.replicas") or 1)
         partitions = [info for info in topic.partitions if partition_matches(info, filters, live, min_isr)]
         if (filters.with_overrides and not overrides) or (filters.by_partition and not partitions):

@@ -7,7 +7,7 @@ its caller's business.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple, Self, TypeVar
 
 from ottla.base.errors import ERRORS, ErrorCode, KafkaError, kafka_error
@@ -29,9 +29,13 @@ _RETRY_BACKOFF_MS_MAX = 1000
 
 
 class ClusterUnreachableError(KafkaError):
-    """None of the bootstrap servers could be reached."""
+    """None of the bootstrap servers could be reached; `failures` say of each why."""
 
     code = ErrorCode.NETWORK_EXCEPTION
+
+    def __init__(self, failures: Sequence[str]) -> None:
+        self.summary = f"cannot reach {'; '.join(failures)}"
+        super().__init__(f"{self.summary}. Check bootstrap.servers and that a broker runs there")
 
 
 class Broker(NamedTuple):
@@ -177,28 +181,11 @@ class Cluster:
                 if e.code not in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
                     raise
                 failures.append(f"{_address(*address)}: {_reason(e, *address)}")
-        raise ClusterUnreachableError(f"cannot reach {'; '.join(failures)}")
+        raise ClusterUnreachableError(failures)
 
     async def request_broker(self, node_id: int, message: Request, response_class: type[R]) -> R:
         connection = await self.connection_to(node_id)
         return await connection.request(message, response_class, timeout_ms=self.request_timeout_ms)
-
-    async def request_controller(
-        self, message: Request, response_class: type[R], error_codes: Callable[[R], Iterable[int]]
-    ) -> R:
-        """To the controller, which is looked for again if it has moved. `error_codes` reads the codes of a reply."""
-
-        async def attempt() -> R:
-            if self.view.controller_id not in self.view.brokers:
-                await self.refresh([])
-            if self.view.controller_id not in self.view.brokers:
-                raise KafkaError("the cluster has no controller at the moment", code=ErrorCode.NOT_CONTROLLER)
-            response = await self.request_broker(self.view.controller_id, message, response_class)
-            if ErrorCode.NOT_CONTROLLER in error_codes(response):
-                raise KafkaError(code=ErrorCode.NOT_CONTROLLER)
-            return response
-
-        return await self.retry(attempt, {ErrorCode.NOT_CONTROLLER, ErrorCode.NETWORK_EXCEPTION})
 
     async def retry(
         self,

@@ -18,7 +18,7 @@ from ottla.cli.consume import parse_start
 from ottla.cli.main import main
 from ottla.cli.produce import input_lines
 from ottla.cli.terminal import UsageError
-from ottla.client.cluster import Broker
+from ottla.client.core.metadata import BrokerAddress
 from ottla.client.reading import EARLIEST, LATEST
 
 OTTLA = [sys.executable, "-m", "ottla.cli.main"]
@@ -176,7 +176,7 @@ def test_lines_longer_than_what_is_read_at_once(tmp_path: Path) -> None:
 
 
 def test_api_versions_in_kafkas_form() -> None:
-    broker = Broker(1, "h", 9092, None)
+    broker = BrokerAddress(1, "h", 9092, None)
     lines = list(broker_lines(broker, {0: range(3, 13), 18: range(1), 999: range(2)}))
     assert lines[0] == "h:9092 (id: 1 rack: null) -> ("
     assert "\tProduce(0): 3 to 12 [usable: 12]," in lines

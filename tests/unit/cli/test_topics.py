@@ -11,7 +11,8 @@ from ottla.cli.main import main
 from ottla.cli.terminal import Output, UsageError
 from ottla.cli.topics import Filters, parse_assignment
 from ottla.cli.topics_output import Description, kafka_lines, partition_matches, show
-from ottla.client.cluster import PartitionInfo, TopicInfo
+from ottla.client.core.admin_types import TopicDescription
+from ottla.client.core.topic_info import PartitionInfo
 
 EVERYTHING = Filters(False, False, False, False, False)
 ID = Uuid(bytes(range(16)))
@@ -59,7 +60,7 @@ def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_bad_address_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["topics", "--list", "--bootstrap-server", "nonsense:x"]) == 1
-    assert capsys.readouterr().err == "'nonsense:x' is not of the form host:port\n"
+    assert capsys.readouterr().err == "bootstrap.servers: 'nonsense:x' is not of the form host:port\n"
 
 
 HEALTHY = PartitionInfo(0, 1, 5, (1, 2), (1, 2), ())
@@ -85,7 +86,7 @@ def test_partition_filters(filters: Filters, min_isr: int, expected: list[int]) 
 
 
 def description(**overrides: str) -> Description:
-    topic = TopicInfo("t", ID, False, (HEALTHY, BEHIND, LEADERLESS), 0)
+    topic = TopicDescription("t", ID, False, (HEALTHY, BEHIND, LEADERLESS))
     return Description(
         topic, [HEALTHY, LEADERLESS], {name.replace("_", "."): value for name, value in overrides.items()}
     )
@@ -108,7 +109,7 @@ def test_partition_filters_leave_topic_lines_out_and_override_filters_partition_
 
 
 def test_a_broker_without_topic_ids() -> None:
-    old = description()._replace(topic=TopicInfo("t", NIL_UUID, False, (HEALTHY,), 0))
+    old = description()._replace(topic=TopicDescription("t", NIL_UUID, False, (HEALTHY,)))
     assert "\tTopicId: \t" in next(kafka_lines([old], EVERYTHING))
 
 

@@ -9,9 +9,7 @@ import pytest
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.client import admin
 from ottla.client.cluster import Cluster, ClusterUnreachableError, parse_bootstrap_servers
-from ottla.wire.apis.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from ottla.wire.apis.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
 
 from .scripted_broker import ScriptedBroker
@@ -58,56 +56,6 @@ def test_the_second_bootstrap_server_will_do() -> None:
             cluster = await Cluster.connect(f"127.0.0.1:{closed_port()},{broker.address}", client_id="test")
             assert cluster.view.cluster_id == "c"
             assert cluster.view.brokers[1].port == broker.port
-            cluster.close()
-
-    asyncio.run(scenario())
-
-
-def created(error_code: int) -> CreateTopicsResponse:
-    return CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_code=error_code)])
-
-
-def test_a_controller_that_moved_is_found_again() -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker(1) as old, ScriptedBroker(2) as new:
-            answers = iter([1, 1, 2])
-            for broker, other in ((old, new), (new, old)):
-                broker.on(MetadataRequest, lambda _, b=broker, o=other: b.metadata(o, controller_id=next(answers, 2)))
-            old.on(CreateTopicsRequest, lambda _: created(ErrorCode.NOT_CONTROLLER))
-            new.on(CreateTopicsRequest, lambda _: created(0))
-            cluster = await Cluster.connect(old.address, client_id="test")
-            await admin.create_topic(cluster, admin.NewTopic("t"))
-            assert len(new.asked(CreateTopicsRequest)) == 1
-            assert old.asked(CreateTopicsRequest)
-            cluster.close()
-
-    asyncio.run(scenario())
-
-
-def test_an_error_that_a_retry_cannot_heal_is_raised_at_once() -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker() as broker:
-            broker.on(MetadataRequest, lambda _: broker.metadata())
-            broker.on(CreateTopicsRequest, lambda _: created(ErrorCode.TOPIC_ALREADY_EXISTS))
-            cluster = await Cluster.connect(broker.address, client_id="test")
-            with pytest.raises(KafkaError) as caught:
-                await admin.create_topic(cluster, admin.NewTopic("t"))
-            assert caught.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
-            assert len(broker.asked(CreateTopicsRequest)) == 1
-            cluster.close()
-
-    asyncio.run(scenario())
-
-
-def test_retries_end_when_the_time_is_up() -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker() as broker:
-            broker.on(MetadataRequest, lambda _: broker.metadata())
-            broker.on(CreateTopicsRequest, lambda _: created(ErrorCode.NOT_CONTROLLER))
-            cluster = await Cluster.connect(broker.address, client_id="test", api_timeout_ms=150)
-            with pytest.raises(KafkaError) as caught:
-                await admin.create_topic(cluster, admin.NewTopic("t"))
-            assert caught.value.code is ErrorCode.NOT_CONTROLLER
             cluster.close()
 
     asyncio.run(scenario())

@@ -36,6 +36,22 @@ async def send_async(servers: str) -> int:
         return (await future).offset
 
 
+def look(servers: str) -> int:
+    with ottla.Admin(bootstrap_servers=servers) as admin:
+        created = admin.create_topics([ottla.NewTopic("topic", 3), "other"])
+        for name, error in created.errors.items():
+            print(name, error.retriable)
+        partition = ottla.TopicPartition("topic", 0)
+        ends = admin.list_offsets({partition: ottla.OffsetSpec.LATEST}).check()
+        return created["topic"].partitions + ends[partition].offset
+
+
+async def look_async(servers: str) -> str | None:
+    async with aio.Admin({"bootstrap.servers": servers}) as admin:
+        resource = ottla.ConfigResource.topic("topic")
+        return (await admin.describe_configs([resource]))[resource]["retention.ms"].value
+
+
 asyncio.run(send_async("x"))
 """
 

@@ -136,10 +136,8 @@ class ClusterLink:
             except KafkaError as e:
                 if e.code not in _UNREACHABLE:
                     raise
-                failures.append(e.message)
-        raise ClusterUnreachableError(
-            f"no broker can be reached: {'; '.join(failures)}. Check bootstrap.servers and that a broker runs there"
-        )
+                failures.append(e.message.removeprefix("connection to "))
+        raise ClusterUnreachableError(failures)
 
     def _candidates(self) -> list[tuple[str, int]]:
         """Addresses to try: known brokers, the least loaded first, then the bootstrap servers."""

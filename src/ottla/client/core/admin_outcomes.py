@@ -58,7 +58,8 @@ class Outcomes(Mapping[K, V]):
 
     @property
     def results(self) -> dict[K, V]:
-        """What went well. Whoever reads only this still has `errors` to look at."""
+        """What went well. To read only this is to do without the rest."""
+        self._looked_at = True
         return self._results
 
     @property
@@ -97,7 +98,11 @@ def admin_error(code: int, message: str | None = None, *, where: object = "") ->
         known = ErrorCode.UNKNOWN_SERVER_ERROR
         message = message or f"error code {code}, which this version does not know"
     text = message or ERRORS[known].message
-    return ClientError(f"{where}: {text}" if where != "" else text, code=known)
+    place = str(where)
+    # A broker's own words may name the thing already.
+    if place and place.split()[-1] not in text:
+        text = f"{place}: {text}"
+    return ClientError(text, code=known)
 
 
 def outcome(code: int, value: V, message: str | None = None, *, where: object = "") -> V | ClientError:

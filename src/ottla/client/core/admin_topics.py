@@ -203,8 +203,7 @@ def all_topics_call() -> Call[str, list[MetadataResponseTopic]]:
         return MetadataRequest(topics=None if version else [])
 
     def read(response: MetadataResponse) -> dict[str, list[MetadataResponseTopic] | ClientError]:
-        # A topic with an error is being made or deleted just now.
-        topics = [topic for topic in response.topics if topic.name is not None and not topic.error_code]
+        topics = [topic for topic in response.topics if topic.name is not None]
         return {ALL_TOPICS: outcome(response.error_code, topics)}
 
     return Call("list_topics", MetadataRequest, MetadataResponse, build, read)
