@@ -6,6 +6,7 @@ One rule for all such calls: they return `Outcomes`. A call itself raises only w
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -99,10 +100,14 @@ def admin_error(code: int, message: str | None = None, *, where: object = "") ->
         message = message or f"error code {code}, which this version does not know"
     text = message or ERRORS[known].message
     place = str(where)
-    # A broker's own words may name the thing already.
-    if place and place.split()[-1] not in text:
+    if place and not (message and _names(message, place.split()[-1])):
         text = f"{place}: {text}"
     return ClientError(text, code=known)
+
+
+def _names(message: str, name: str) -> bool:
+    """Whether a broker's own words name the thing already."""
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", message) is not None
 
 
 def outcome(code: int, value: V, message: str | None = None, *, where: object = "") -> V | ClientError:
