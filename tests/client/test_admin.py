@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +30,7 @@ from ottla.client.core.admin_types import (
     TopicPartitionReplica,
 )
 from ottla.client.core.cursors import OffsetAndMetadata
-from ottla.client.errors import ClientClosedError, ClientError
+from ottla.client.errors import ClientClosedError, ClientError, ForkedError
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import PATIENCE_S, AioDriver, make_topic, write
 
@@ -37,8 +39,6 @@ class Make:
     """Makes admin clients of one kind, all with the same blocking calls, and closes them."""
 
     def __init__(self, kind: str) -> None:
-        import asyncio
-
         self._loop = asyncio.new_event_loop() if kind == "aio" else None
         self._made: list[Any] = []
 
@@ -405,6 +405,22 @@ def test_a_call_ends_when_its_time_is_up(make: Make, tmp_path: Path) -> None:
     outcomes = admin.create_topics(["a", "b"], timeout_ms=300)
     assert {error.code for error in outcomes.errors.values()} == {ErrorCode.REQUEST_TIMED_OUT}
     assert all("within 300 ms" in error.message for error in outcomes.errors.values())
+    with pytest.raises(ClientError, match="within 200 ms"):
+        admin.describe_cluster(timeout_ms=200)
+
+
+def test_a_child_process_needs_an_admin_of_its_own(broker: BrokerProcess) -> None:
+    with ottla_sync.Admin(bootstrap_servers=broker.bootstrap) as admin:
+        child = os.fork()
+        if child == 0:
+            try:
+                admin.list_topics()
+            except ForkedError:
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert isinstance(admin.list_topics(), dict)
 
 
 def test_a_broker_that_comes_back_is_found_again(make: Make, own_broker: BrokerProcess) -> None:
@@ -412,6 +428,7 @@ def test_a_broker_that_comes_back_is_found_again(make: Make, own_broker: BrokerP
     admin.create_topics(["kept"]).check()
     assert own_broker.stop() == 0
     own_broker.start()
+    assert len(admin.describe_cluster().brokers) == 1
     assert admin.describe_topics(["kept"])["kept"].name == "kept"
     assert "kept" in admin.list_topics()
 

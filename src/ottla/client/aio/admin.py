@@ -176,10 +176,10 @@ class Admin:
 
     # Cluster and log directories
 
-    async def describe_cluster(self) -> ClusterDescription:
+    async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
+        """The cluster's id, its brokers, and which of them is the controller."""
         # Metadata says the same as DescribeCluster, and every broker knows it.
-        self._caller.check_open()
-        await self._caller.refresh([])
+        await self._caller.learn_brokers(timeout_ms)
         known = self._caller.metadata
         return ClusterDescription(known.cluster_id, known.controller_id, dict(sorted(known.brokers.items())))
 

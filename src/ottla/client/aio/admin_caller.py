@@ -13,7 +13,6 @@ from ottla.base.clock import SystemClock
 from ottla.base.errors import EncodeError, ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.cluster_link import ClusterLink
-from ottla.client.cluster import ClusterUnreachableError
 from ottla.client.core.admin_options import AdminSettings
 from ottla.client.core.admin_outcomes import Call, Outcomes, admin_error, tries_again
 from ottla.client.core.metadata import NO_LEADER, MetadataCache
@@ -24,6 +23,8 @@ from ottla.wire.message import Request
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_CLUSTER = "the cluster"
 
 Ask = Callable[[list[K]], Awaitable[Mapping[K, V | ClientError]]]
 
@@ -92,9 +93,21 @@ class AdminCaller:
         self.check_open()
         try:
             await self.refresh([])
-        except ClusterUnreachableError:
+        except KafkaError:
             # The next try meets the same and keeps it as its error.
             return
+
+    async def learn_brokers(self, timeout_ms: int | None) -> None:
+        """Which brokers there are, and which of them is the controller."""
+
+        async def ask(pending: list[str]) -> Mapping[str, ClientError | None]:
+            try:
+                await self.refresh([])
+            except KafkaError as e:
+                return dict.fromkeys(pending, _as_client_error(e))
+            return dict.fromkeys(pending)
+
+        (await self.settle([_CLUSTER], ask, "describe_cluster", timeout_ms)).check()
 
     # One request
 
@@ -152,9 +165,8 @@ class AdminCaller:
         self, call: Callable[[int], Call[int, V]], nodes: Iterable[int] | None, timeout_ms: int | None
     ) -> Outcomes[int, V]:
         """The same question to several brokers, or to all there are."""
-        self.check_open()
         if nodes is None:
-            await self.refresh([])
+            await self.learn_brokers(timeout_ms)
             nodes = sorted(self.metadata.brokers)
 
         async def ask(pending: list[int]) -> Mapping[int, V | ClientError]:

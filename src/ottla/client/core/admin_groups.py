@@ -202,12 +202,7 @@ def remove_members_call(group_id: str, instance_ids: Collection[str], reason: st
 
     def build(members: Sequence[str], version: int) -> LeaveGroupRequest:
         if version < _FIRST_MANY_MEMBERS:
-            if len(members) > 1 or instance_ids:
-                raise admin_error(
-                    ErrorCode.UNSUPPORTED_VERSION,
-                    "the broker is too old for many members or instance ids",
-                )
-            return LeaveGroupRequest(group_id=group_id, member_id=members[0])
+            raise admin_error(ErrorCode.UNSUPPORTED_VERSION, "the broker is too old to remove members (KIP-345)")
         identities = [
             MemberIdentity(
                 member_id="" if member in instance_ids else member,

@@ -168,8 +168,9 @@ class Admin:
 
     # Cluster and log directories
 
-    def describe_cluster(self) -> ClusterDescription:
-        return self._call(self._inner.describe_cluster())
+    def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
+        """The cluster's id, its brokers, and which of them is the controller."""
+        return self._call(self._inner.describe_cluster(timeout_ms=timeout_ms))
 
     def api_versions(self) -> Outcomes[BrokerAddress, dict[int, range]]:
         """The versions of each API, by its key, that each broker speaks."""
