@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 import time
@@ -10,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import CorruptRecordException
 
 from ottla.base.errors import ErrorCode
 from tests.broker_process import BrokerProcess
@@ -337,30 +339,27 @@ def test_a_flipped_bit_in_an_old_segment_reaches_nobody_as_a_record(written: Wri
 
 def _consume_values(bootstrap: str, partition: int, offset: int) -> list[bytes | None]:
     """What a checking consumer gives to its application, up to the end of the log or its first complaint."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "reader",
-            "check.crcs": True,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-        }
-    )
-    seen: list[bytes | None] = []
-    try:
-        consumer.assign([TopicPartition(TOPIC, partition, offset)])
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            message = consumer.poll(0.2)
-            if message is None:
-                continue
-            if message.error() is not None:
-                return seen
-            seen.append(message.value())
-    finally:
-        consumer.close()
-    raise AssertionError(f"after {len(seen)} records there was neither an end nor an error")
+
+    async def consume() -> list[bytes | None]:
+        # Not librdkafka: when it is closed right after a damaged batch it can wait for a lock that it holds itself.
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, check_crcs=True, auto_offset_reset="none")
+        await consumer.start()
+        seen: list[bytes | None] = []
+        try:
+            tp = TopicPartition(TOPIC, partition)
+            consumer.assign([tp])
+            consumer.seek(tp, offset)
+            end_offset = (await consumer.end_offsets([tp]))[tp]
+            while await consumer.position(tp) < end_offset:
+                message = await asyncio.wait_for(consumer.getone(), 20)
+                seen.append(message.value)
+        except CorruptRecordException:
+            pass
+        finally:
+            await consumer.stop()
+        return seen
+
+    return asyncio.run(consume())
 
 
 def test_a_damaged_header_in_an_old_segment_is_an_error_and_not_an_end(stopped: WrittenDir, tmp_path: Path) -> None:
