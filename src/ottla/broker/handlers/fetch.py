@@ -21,7 +21,6 @@ from ottla.wire.fused.fetch import FetchPartition, FetchPlan, FetchResult, decod
 
 FIRST_VERSION_WITH_IDS = 13
 _CONSUMER = -1
-_DEBUGGING_CONSUMER = -2
 _READ_COMMITTED = 1
 # An empty set of records, as Kafka sends it: librdkafka cannot read a null one and never gets past it.
 _NO_RECORDS = b""
