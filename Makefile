@@ -24,7 +24,7 @@ setup: $(STAMP) ## Make the virtual environment and install Ottla in it, for dev
 $(STAMP): pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then echo "Ottla needs Python 3.11 or newer, and none was found; install it or set PYTHON=/path/to/python." >&2; exit 1; fi
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[zookeeper,columns,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[zookeeper,columns,avro,web,spark,connect,dev]'
 	@touch $@
 
 run: $(STAMP) ## Run a broker on 127.0.0.1 (PORT=9092) with its data in ./data (DATA=…); Ctrl-C stops it
