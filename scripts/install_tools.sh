@@ -1,16 +1,28 @@
 #!/usr/bin/env bash
-# Installs kcat, a Kafka client the interoperability tests use. Without it those tests are skipped, so failing is no error.
+# Installs the programs the tests use and pip cannot bring: kcat, a Kafka client, and a PostgreSQL server, which the tests
+# start for themselves on a free port. Without them the tests that need them are skipped, so failing is no error.
 set -euo pipefail
 
-if command -v kcat >/dev/null 2>&1 || command -v kafkacat >/dev/null 2>&1; then
+missing=()
+command -v kcat >/dev/null 2>&1 || command -v kafkacat >/dev/null 2>&1 || missing+=(kcat)
+command -v initdb >/dev/null 2>&1 || compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null || missing+=(postgresql)
+if [ "${#missing[@]}" -eq 0 ]; then
     exit 0
 fi
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
-    echo "kcat is not installed; install it to run the tests that use it." >&2
+    echo "Not installed: ${missing[*]}; install them to run the tests that use them." >&2
     exit 0
 fi
-echo "Installing kcat." >&2
+echo "Installing ${missing[*]}." >&2
 export DEBIAN_FRONTEND=noninteractive
-if ! { apt-get update -qq && { apt-get install -y -qq kcat || apt-get install -y -qq kafkacat; }; } >/dev/null 2>&1; then
-    echo "kcat could not be installed; the tests that use it will be skipped." >&2
-fi
+apt-get update -qq >/dev/null 2>&1 || true
+for package in "${missing[@]}"; do
+    if [ "$package" = postgresql ] && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+        # Only the programs are wanted, not a server of the system's own.
+        mkdir -p /etc/postgresql-common
+        echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf
+    fi
+    if ! apt-get install -y -qq -o Dpkg::Options::=--force-confold "$package" >/dev/null 2>&1; then
+        echo "$package could not be installed; the tests that use it will be skipped." >&2
+    fi
+done
