@@ -1,0 +1,118 @@
+"""What a pipeline is put together from: the interfaces of its parts, and the kinds of parts there are.
+
+A part is made from its section of the description (`from_section`), looks outside before anything runs (`check`), and
+only then is asked for a frame or a writer. Kinds are named by module path and imported when a pipeline uses them: a
+pipeline of topics needs no database driver. A kind that is not listed may be given as `module:Class`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
+
+from ottla.spark.pipeline.problems import Problem, suggestion
+from ottla.spark.pipeline.section import Section
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+SOURCE_KINDS = {
+    "topic": "ottla.spark.pipeline.topic_source:TopicSource",
+    "spark": "ottla.spark.pipeline.spark_parts:SparkSource",
+    "files": "ottla.spark.connect.files:FilesSource",
+    "table": "ottla.spark.connect.tables:TableSource",
+    "changes": "ottla.spark.connect.changes:ChangesSource",
+}
+SINK_KINDS = {
+    "topic": "ottla.spark.pipeline.topic_sink:TopicSink",
+    "console": "ottla.spark.pipeline.spark_parts:ConsoleSink",
+    "spark": "ottla.spark.pipeline.spark_parts:SparkSink",
+    "files": "ottla.spark.connect.files:FilesSink",
+    "database": "ottla.spark.connect.database_sink:DatabaseSink",
+}
+
+Finding = str | Problem
+"""What a check finds: a sentence, which is placed at the part's own line, or a problem with a place of its own."""
+
+
+class FlowContext(NamedTuple):
+    """The flow a sink writes for."""
+
+    pipeline: str
+    name: str
+    checkpoint: str
+    """The directory the query keeps its progress in; stable across restarts, and not shared with another flow."""
+    sink_id: str
+    """Names this flow's output wherever a sink must recognise its own writes after a restart."""
+    mode: str
+    """append, update or complete."""
+
+
+class SourcePart(Protocol):
+    @classmethod
+    def from_section(cls, section: Section) -> Self:
+        """Takes its options and calls `section.finish()`; raises SpecError."""
+        ...
+
+    def check(self) -> Sequence[Finding]:
+        """Reaches out before anything starts: is the topic, the table, the directory there? Nothing found is fine."""
+        ...
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """A streaming frame."""
+        ...
+
+
+@runtime_checkable
+class TablePart(Protocol):
+    """A source that can also be read as it stands now: what `tables:` are made of."""
+
+    def check(self) -> Sequence[Finding]: ...
+
+    def load_table(self, spark: SparkSession) -> DataFrame:
+        """A static frame."""
+        ...
+
+
+class SinkPart(Protocol):
+    @classmethod
+    def from_section(cls, section: Section) -> Self:
+        """Takes its options and calls `section.finish()`; raises SpecError."""
+        ...
+
+    def check(self) -> Sequence[Finding]: ...
+
+    def writer(self, frame: DataFrame, *, flow: FlowContext) -> DataStreamWriter:
+        """All set but name, checkpoint, output mode and trigger: these are the runner's. Raises SpecError or
+        AnalysisException if the frame's columns or the flow's mode do not suit it; nothing may be written yet."""
+        ...
+
+
+def source_class(section: Section) -> type[SourcePart]:
+    """The class of a source's `kind`, which is taken from the section."""
+    found: type[SourcePart] = _part_class(section, SOURCE_KINDS, "load")
+    return found
+
+
+def sink_class(section: Section) -> type[SinkPart]:
+    found: type[SinkPart] = _part_class(section, SINK_KINDS, "writer")
+    return found
+
+
+def _part_class(section: Section, kinds: dict[str, str], method: str) -> Any:
+    kind = section.take("kind", str)
+    path = kinds.get(kind, kind)
+    module_name, colon, class_name = path.partition(":")
+    if not colon:
+        section.fail("kind", f"there is no kind {kind!r}.{suggestion(kind, kinds)}")
+    try:
+        found = getattr(import_module(module_name), class_name)
+    except ImportError as e:
+        section.fail("kind", f"kind {kind!r} cannot be loaded: {e}")
+    except AttributeError:
+        section.fail("kind", f"module {module_name!r} has no class {class_name!r}")
+    if not hasattr(found, method) or not hasattr(found, "from_section"):
+        section.fail("kind", f"{path} cannot be used here: it has no method {method!r} or no 'from_section'")
+    return found
