@@ -6,6 +6,9 @@ asked for: a broker never loads it. The names and their types are in `__init__.p
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -30,6 +33,21 @@ _HOMES = {
     "aio": "ottla.client.aio",
     "errors": "ottla.client.errors",
 }
+
+
+class _Unloaded(ModuleType):
+    """Lets `import ottla.aio` be written, and loads what is behind it once something of it is asked for."""
+
+    def __getattr__(self, name: str) -> object:
+        import importlib
+
+        module = importlib.import_module(_HOMES[self.__name__.rpartition(".")[2]])
+        sys.modules[self.__name__] = module
+        return getattr(module, name)
+
+
+for _name in ("aio", "errors"):
+    sys.modules[f"{__name__}.{_name}"] = _Unloaded(f"{__name__}.{_name}")
 
 
 def __getattr__(name: str) -> object:

@@ -17,7 +17,6 @@ import ottla.client.aio as ottla_aio
 import ottla.client.sync as ottla_sync
 from ottla.base.errors import ErrorCode, InvalidConfigError
 from ottla.base.types import NIL_UUID, TopicPartition, random_uuid
-from ottla.client.cluster import ClusterUnreachableError
 from ottla.client.core.admin_types import (
     ConfigChange,
     ConfigOperation,
@@ -30,7 +29,7 @@ from ottla.client.core.admin_types import (
     TopicPartitionReplica,
 )
 from ottla.client.core.cursors import OffsetAndMetadata
-from ottla.client.errors import ClientClosedError, ClientError, ForkedError
+from ottla.client.errors import ClientClosedError, ClientError, ClusterUnreachableError, ForkedError
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import PATIENCE_S, AioDriver, make_topic, write
 

@@ -14,16 +14,17 @@ import pytest
 import ottla.client.sync as ottla_sync
 from ottla.base.errors import ErrorCode, InvalidConfigError
 from ottla.base.types import TopicPartition
-from ottla.client.cluster import ClusterUnreachableError
-from ottla.client.core.consumer_errors import (
+from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.errors import (
+    ClientClosedError,
+    ClientError,
+    ClusterUnreachableError,
     DeserializationError,
     NoOffsetError,
     OffsetOutOfRangeError,
     SubscriptionStateError,
     UnassignedPartitionError,
 )
-from ottla.client.core.cursors import OffsetAndMetadata
-from ottla.client.errors import ClientClosedError, ClientError
 from ottla.records.batch import TimestampType
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import PATIENCE_S, Shell, make_topic, open_shell, read, wait_until, write

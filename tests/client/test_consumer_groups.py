@@ -13,10 +13,9 @@ import pytest
 
 import ottla.client.aio as ottla_aio
 from ottla.base.types import TopicPartition
-from ottla.client.core.consumer_errors import CommitFailedError, FencedInstanceError
 from ottla.client.core.group_protocol import GroupAssignor, GroupMemberInfo
 from ottla.client.core.rebalance import RebalanceListener
-from ottla.client.errors import ClientClosedError
+from ottla.client.errors import ClientClosedError, CommitFailedError, FencedInstanceError
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import PATIENCE_S, Shell, make_topic, open_shell, read, wait_until, write
 from tests.interop.groups.conftest import QUICK_GROUPS

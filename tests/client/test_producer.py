@@ -8,7 +8,6 @@ import pytest
 
 from ottla.base.errors import InvalidConfigError
 from ottla.base.types import TopicPartition
-from ottla.client.cluster import ClusterUnreachableError
 from ottla.client.core.offset_requests import Membership
 from ottla.client.core.partitioners import RoundRobin
 from ottla.client.core.producer_batch import RecordMetadata
@@ -17,6 +16,7 @@ from ottla.client.errors import (
     BufferExhaustedError,
     ClientClosedError,
     ClientError,
+    ClusterUnreachableError,
     MetadataTimeoutError,
     ProducerFencedError,
     RecordTooLargeError,

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import typer
 
 from ottla.base.errors import KafkaError, OttlaError
-from ottla.client.cluster import ClusterUnreachableError
+from ottla.client.errors import ClusterUnreachableError
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 INTERRUPTED = 130

@@ -13,6 +13,7 @@ from typing import NamedTuple, Self, TypeVar
 from ottla.base.errors import ERRORS, ErrorCode, KafkaError, kafka_error
 from ottla.base.types import TopicPartition, Uuid
 from ottla.client.core.topic_info import PartitionInfo as PartitionInfo
+from ottla.client.errors import ClusterUnreachableError
 from ottla.net.connection import Connection
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 from ottla.wire.message import Request, Response
@@ -26,16 +27,6 @@ LEADER_ERRORS = frozenset(code for code, info in ERRORS.items() if info.refreshe
 
 _RETRY_BACKOFF_MS = 100
 _RETRY_BACKOFF_MS_MAX = 1000
-
-
-class ClusterUnreachableError(KafkaError):
-    """None of the bootstrap servers could be reached; `failures` say of each why."""
-
-    code = ErrorCode.NETWORK_EXCEPTION
-
-    def __init__(self, failures: Sequence[str]) -> None:
-        self.summary = f"cannot reach {'; '.join(failures)}"
-        super().__init__(f"{self.summary}. Check bootstrap.servers and that a broker runs there")
 
 
 class Broker(NamedTuple):

@@ -6,20 +6,37 @@ producer can go on. `fatal`: this client object is of no more use.
 
 from __future__ import annotations
 
-from ottla.base.errors import ERRORS, ErrorCode, KafkaError
+from collections.abc import Sequence
+
+from ottla.base.errors import ERRORS, ErrorCode, InvalidConfigError, KafkaError
+from ottla.base.types import TopicPartition
 
 __all__ = [
     "BufferExhaustedError",
     "ClientClosedError",
     "ClientError",
+    "ClusterUnreachableError",
+    "CommitFailedError",
+    "ConcurrentUseError",
+    "CorruptRecordError",
     "DeliveryTimeoutError",
+    "DeserializationError",
+    "FencedInstanceError",
     "ForkedError",
+    "InvalidConfigError",
+    "KafkaError",
+    "LogTruncationError",
     "MetadataTimeoutError",
+    "NoOffsetError",
+    "OffsetOutOfRangeError",
+    "PartitionError",
     "ProducerFencedError",
     "RecordTooLargeError",
     "SerializationError",
+    "SubscriptionStateError",
     "TransactionAbortedError",
     "TransactionStateError",
+    "UnassignedPartitionError",
     "client_error",
 ]
 
@@ -55,6 +72,16 @@ class ClientError(KafkaError):
             self.fatal = fatal
         if requires_abort is not None:
             self.requires_abort = requires_abort
+
+
+class ClusterUnreachableError(ClientError):
+    """None of the bootstrap servers could be reached; `failures` say of each why."""
+
+    code = ErrorCode.NETWORK_EXCEPTION
+
+    def __init__(self, failures: Sequence[str]) -> None:
+        self.summary = f"cannot reach {'; '.join(failures)}"
+        super().__init__(f"{self.summary}. Check bootstrap.servers and that a broker runs there")
 
 
 class BufferExhaustedError(ClientError):
@@ -116,6 +143,94 @@ class ProducerFencedError(ClientError):
 
     code = ErrorCode.PRODUCER_FENCED
     fatal = True
+
+
+class PartitionError(ClientError):
+    """Something is wrong with one partition; the others can be read on."""
+
+    def __init__(
+        self, message: str, *, topic_partition: TopicPartition, offset: int = -1, code: ErrorCode | None = None
+    ) -> None:
+        super().__init__(f"{topic_partition}: {message}", code=code)
+        self.topic_partition = topic_partition
+        self.offset = offset
+
+
+class CorruptRecordError(PartitionError):
+    """A batch that cannot be read. `seek(topic_partition, next_offset)` passes over it."""
+
+    code = ErrorCode.CORRUPT_MESSAGE
+
+    def __init__(self, reason: str, *, topic_partition: TopicPartition, offset: int, next_offset: int) -> None:
+        super().__init__(
+            f"the batch at offset {offset} cannot be read ({reason}); seek to {next_offset} to pass over it",
+            topic_partition=topic_partition,
+            offset=offset,
+        )
+        self.next_offset = next_offset
+
+    @property
+    def retriable(self) -> bool:
+        return False
+
+
+class DeserializationError(PartitionError):
+    """A record whose key or value the deserializer refuses. `seek(topic_partition, offset + 1)` passes over it."""
+
+    code = ErrorCode.INVALID_RECORD
+
+
+class NoOffsetError(PartitionError):
+    """Nothing is committed, and `auto.offset.reset` is none."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class OffsetOutOfRangeError(PartitionError):
+    """The position is not in the log, and `auto.offset.reset` is none."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class LogTruncationError(PartitionError):
+    """What was read has been taken out of the log by an unclean election (KIP-320), and `auto.offset.reset` is none.
+
+    `offset` is where the log and what was read still agree.
+    """
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class CommitFailedError(ClientError):
+    """The offsets were not committed, for the group has given the partitions to others. What was read since the last
+    commit will be read again by somebody."""
+
+    code = ErrorCode.ILLEGAL_GENERATION
+
+
+class ConcurrentUseError(ClientError):
+    """Two threads poll one consumer."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class FencedInstanceError(ClientError):
+    """Another consumer uses the same `group.instance.id`."""
+
+    code = ErrorCode.FENCED_INSTANCE_ID
+    fatal = True
+
+
+class SubscriptionStateError(ClientError):
+    """A call that does not go together with how partitions were chosen."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class UnassignedPartitionError(ClientError):
+    """A call about a partition this consumer does not have."""
+
+    code = ErrorCode.INVALID_REQUEST
 
 
 def client_error(

@@ -9,7 +9,8 @@ import pytest
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.client.cluster import Cluster, ClusterUnreachableError, parse_bootstrap_servers
+from ottla.client.cluster import Cluster, parse_bootstrap_servers
+from ottla.client.errors import ClusterUnreachableError
 from ottla.wire.apis.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
 
 from .scripted_broker import ScriptedBroker

@@ -13,7 +13,9 @@ import ottla
 USER_CODE = """
 import asyncio
 import ottla
+import ottla.aio
 from ottla import aio
+from ottla.errors import CommitFailedError, ProducerFencedError
 
 
 def told(metadata: ottla.RecordMetadata | None, error: ottla.errors.ClientError | None) -> None:
@@ -55,6 +57,22 @@ async def look_async(servers: str) -> str | None:
 asyncio.run(send_async("x"))
 """
 
+STATEMENTS = """
+import ottla.aio
+import ottla.aio as short
+import ottla.client.aio as real
+from ottla.aio import Consumer
+from ottla.errors import CommitFailedError
+assert ottla.aio is short is real
+assert Consumer is real.Consumer
+import ottla.errors
+assert issubclass(CommitFailedError, ottla.errors.ClientError)
+try:
+    ottla.aio.Prodcer
+except AttributeError as e:
+    print(e)
+"""
+
 
 def test_names() -> None:
     from ottla.client import aio, sync
@@ -67,9 +85,14 @@ def test_names() -> None:
 
 
 def test_the_package_alone_loads_no_client() -> None:
-    code = "import sys, ottla; print(any(name.startswith('ottla.') for name in sys.modules))"
+    code = "import sys, ottla; print(any(name.startswith('ottla.client') for name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_short_names_of_modules_can_be_imported() -> None:
+    done = subprocess.run([sys.executable, "-c", STATEMENTS], capture_output=True, text=True, check=True)
+    assert "'ottla.client.aio' has no attribute 'Prodcer'" in done.stdout
 
 
 def test_user_code_passes_strict_type_checks(tmp_path: Path) -> None:

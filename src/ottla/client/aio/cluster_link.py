@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ottla.base.errors import ErrorCode, InvalidConfigError, KafkaError, kafka_error
-from ottla.client.cluster import ClusterUnreachableError, parse_bootstrap_servers
+from ottla.client.cluster import parse_bootstrap_servers
 from ottla.client.core.metadata import MetadataCache, least_loaded
 from ottla.client.core.settings import ClientSettings, backoff_ms
+from ottla.client.errors import ClusterUnreachableError
 from ottla.net.connection import Connection
 from ottla.wire.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

@@ -16,7 +16,6 @@ from ottla.base.errors import ERRORS, ErrorCode, KafkaError, OttlaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.cluster_link import GROUP, ClusterLink
 from ottla.client.aio.position_finder import COORDINATOR_ERRORS, UNREACHABLE, PositionFinder, as_client_error
-from ottla.client.core.consumer_errors import CommitFailedError, FencedInstanceError, SubscriptionStateError
 from ottla.client.core.consumer_options import ConsumerSettings
 from ottla.client.core.consumer_record import AnyRecord
 from ottla.client.core.cursors import Cursors, OffsetAndMetadata
@@ -35,7 +34,14 @@ from ottla.client.core.offset_requests import (
 )
 from ottla.client.core.settings import backoff_ms
 from ottla.client.core.subscription import Subscription
-from ottla.client.errors import ClientClosedError, ClientError, client_error
+from ottla.client.errors import (
+    ClientClosedError,
+    ClientError,
+    CommitFailedError,
+    FencedInstanceError,
+    SubscriptionStateError,
+    client_error,
+)
 from ottla.wire.apis.fetch import FetchResponse
 from ottla.wire.apis.list_offsets import ListOffsetsResponse
 from ottla.wire.apis.offset_commit import OffsetCommitResponse

@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition, Uuid
-from ottla.client.core.consumer_errors import FencedInstanceError
 from ottla.client.core.consumer_options import ConsumerSettings
 from ottla.client.core.group_member import Verdict
 from ottla.client.core.offset_requests import Membership, by_topic
-from ottla.client.errors import client_error
+from ottla.client.errors import FencedInstanceError, client_error
 from ottla.wire.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

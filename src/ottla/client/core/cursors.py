@@ -12,9 +12,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from ottla.base.types import TopicPartition
-from ottla.client.core.consumer_errors import LogTruncationError, NoOffsetError, UnassignedPartitionError
 from ottla.client.core.fetched_data import FetchedData, RecordClasses
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, LogTruncationError, NoOffsetError, UnassignedPartitionError
 
 NO_EPOCH = -1
 

@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 from ottla.base.errors import ERRORS, ErrorCode
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
-from ottla.client.core.consumer_errors import OffsetOutOfRangeError, PartitionError
 from ottla.client.core.consumer_options import ConsumerSettings, Isolation
 from ottla.client.core.consumer_record import AnyRecord
 from ottla.client.core.cursors import Cursor, Cursors, Stage
 from ottla.client.core.fetch_session import FetchSession, Wanted
 from ottla.client.core.fetched_data import Converters, FetchedData, last_whole_batch
 from ottla.client.core.metadata import NO_LEADER, MetadataCache
-from ottla.client.errors import client_error
+from ottla.client.errors import OffsetOutOfRangeError, PartitionError, client_error
 from ottla.wire.apis.fetch import FetchablePartitionResponse, FetchRequest, FetchResponse
 
 CHUNKS_MAX = 2

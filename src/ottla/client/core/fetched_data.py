@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from ottla.base.errors import CorruptBatchError
 from ottla.base.types import ReadBuffer, TopicPartition
-from ottla.client.core.consumer_errors import CorruptRecordError, DeserializationError
 from ottla.client.core.consumer_record import AnyRecord, make_record_class
+from ottla.client.errors import CorruptRecordError, DeserializationError
 from ottla.records.batch import (
     CONTROL_BIT,
     LOG_APPEND_TIME_BIT,

@@ -11,7 +11,6 @@ from enum import Enum, auto
 
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
-from ottla.client.core.consumer_errors import FencedInstanceError
 from ottla.client.core.consumer_options import ConsumerSettings
 from ottla.client.core.group_protocol import (
     PROTOCOL_TYPE,
@@ -23,7 +22,7 @@ from ottla.client.core.group_protocol import (
     encode_subscription,
 )
 from ottla.client.core.offset_requests import Membership
-from ottla.client.errors import ClientError, client_error
+from ottla.client.errors import ClientError, FencedInstanceError, client_error
 from ottla.machines.assignors.types import NO_GENERATION
 from ottla.wire.apis.heartbeat import HeartbeatRequest
 from ottla.wire.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from ottla.base.types import TopicPartition
-from ottla.client.core.consumer_errors import SubscriptionStateError
+from ottla.client.errors import SubscriptionStateError
 
 
 class Subscription:

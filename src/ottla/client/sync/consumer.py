@@ -17,13 +17,12 @@ from ottla.client.aio.consumer import CommitCallback, Deserializer, Offsets
 from ottla.client.aio.consumer import Consumer as AsyncConsumer
 from ottla.client.aio.group_runner import RebalanceStep
 from ottla.client.cluster import PartitionInfo
-from ottla.client.core.consumer_errors import ConcurrentUseError
 from ottla.client.core.consumer_record import ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.group_protocol import GroupAssignor
 from ottla.client.core.offset_requests import OffsetAndTimestamp
 from ottla.client.core.rebalance import ConsumerInterceptor, RebalanceListener
-from ottla.client.errors import ClientClosedError, ForkedError
+from ottla.client.errors import ClientClosedError, ConcurrentUseError, ForkedError
 from ottla.client.sync.loop_thread import LoopThread
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ import pytest
 
 from ottla.base.errors import InvalidConfigError
 from ottla.base.types import TopicPartition
-from ottla.client.core.consumer_errors import SubscriptionStateError
 from ottla.client.core.consumer_options import EARLIEST, LATEST, ConsumerSettings, Isolation
 from ottla.client.core.subscription import Subscription
+from ottla.client.errors import SubscriptionStateError
 
 PATTERN = re.compile("^a")
 CHOICES: dict[str, Callable[[Subscription], None]] = {

@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition, Uuid
-from ottla.client.core.consumer_errors import (
+from ottla.client.core.consumer_options import EARLIEST, LATEST, ConsumerSettings
+from ottla.client.core.cursors import Cursor, Cursors, OffsetAndMetadata, Stage
+from ottla.client.core.fetch_planner import FetchCall, FetchPlanner
+from ottla.client.core.fetch_session import FetchSession, Wanted
+from ottla.client.core.metadata import MetadataCache
+from ottla.client.errors import (
     CorruptRecordError,
     LogTruncationError,
     NoOffsetError,
@@ -16,11 +21,6 @@ from ottla.client.core.consumer_errors import (
     PartitionError,
     UnassignedPartitionError,
 )
-from ottla.client.core.consumer_options import EARLIEST, LATEST, ConsumerSettings
-from ottla.client.core.cursors import Cursor, Cursors, OffsetAndMetadata, Stage
-from ottla.client.core.fetch_planner import FetchCall, FetchPlanner
-from ottla.client.core.fetch_session import FetchSession, Wanted
-from ottla.client.core.metadata import MetadataCache
 from ottla.records.builder import build_batch
 from ottla.records.control import end_transaction_marker
 from ottla.wire.apis.fetch import (

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from ottla.base.errors import ErrorCode, InvalidConfigError
 from ottla.base.types import TopicPartition, Uuid
-from ottla.client.core.consumer_errors import FencedInstanceError
 from ottla.client.core.consumer_group_member import LEAVING, LEAVING_FOR_A_WHILE, ConsumerGroupMember
 from ottla.client.core.consumer_options import ConsumerSettings
 from ottla.client.core.group_member import ClassicMember, PollTimer, Verdict
@@ -21,7 +20,7 @@ from ottla.client.core.group_protocol import (
     encode_subscription,
 )
 from ottla.client.core.rebalance import difference
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, FencedInstanceError
 from ottla.wire.apis.consumer_group_heartbeat import (
     AssignedTopicPartitions,
     Assignment,

@@ -1,0 +1,1 @@
+from ottla.client.aio import *  # noqa: F403

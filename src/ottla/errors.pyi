@@ -1,0 +1,1 @@
+from ottla.client.errors import *  # noqa: F403
