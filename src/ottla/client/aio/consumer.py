@@ -9,10 +9,12 @@ import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
-from ottla.base.errors import ErrorCode, KafkaError, kafka_error
+from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.client.aio.consumer_engine import NEVER_MS, ConsumerEngine
+from ottla.client.aio.commits import CommitCallback, Commits, Offsets
+from ottla.client.aio.consumer_engine import ConsumerEngine
 from ottla.client.aio.group_runner import GroupRunner, RebalanceStep
+from ottla.client.aio.topic_lookup import find_topics
 from ottla.client.cluster import PartitionInfo
 from ottla.client.core.consumer_options import EARLIEST, LATEST, ConsumerSettings
 from ottla.client.core.consumer_record import AnyRecord, ConsumerRecord, K, V
@@ -23,7 +25,6 @@ from ottla.client.core.offset_requests import OffsetAndTimestamp
 from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceListener
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import ClientClosedError, ClientError
-from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 log = logging.getLogger(__name__)
 T_co = TypeVar("T_co", covariant=True)
@@ -36,9 +37,6 @@ class TopicDeserializer(Protocol[T_co]):
 
 Deserializer: TypeAlias = TopicDeserializer[T] | Callable[[bytes | None], T]
 """Turns the bytes of a key or value into an object: a function, or an object that also wants to know the topic."""
-
-Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata | int]
-CommitCallback: TypeAlias = Callable[[Mapping[TopicPartition, OffsetAndMetadata], ClientError | None], object]
 
 
 class Consumer(Generic[K, V]):
@@ -107,8 +105,8 @@ class Consumer(Generic[K, V]):
         self._group = GroupRunner(self._engine, assignors)
         self._engine.membership = self._group.membership
         self._interceptors = list(interceptors)
+        self._commits = Commits(self._engine, self._group, self._interceptors)
         self._listener: RebalanceListener | None = None
-        self._next_commit_ms = NEVER_MS
         self._is_started = False
 
     # Life
@@ -119,8 +117,7 @@ class Consumer(Generic[K, V]):
         if not self._is_started:
             await self._engine.start()
             self._is_started = True
-            if self.settings.commits_automatically:
-                self._next_commit_ms = self._engine.now_ms() + self.settings.auto_commit_interval_ms
+            self._commits.start()
             self._group.start()
         return self
 
@@ -243,7 +240,7 @@ class Consumer(Generic[K, V]):
                     step = self._group.steps[0]
                     await self._group.before_step(step)
                     return step
-                self._commit_if_due()
+                self._commits.begin_if_due()
                 if self._engine.planner.has_records():
                     return None
                 left_s = deadline_s - loop.time()
@@ -270,7 +267,7 @@ class Consumer(Generic[K, V]):
     def _take_if_quiet(self, records_max: int) -> list[ConsumerRecord[K, V]]:
         """What is decoded already, unless a poll has something else to do first. For the thread that polls."""
         now_ms = self._engine.now_ms()
-        if self._group.steps or self._engine.failure is not None or now_ms >= self._next_commit_ms:
+        if self._group.steps or self._engine.failure is not None or now_ms >= self._commits.due_ms:
             return []
         self._group.poll_timer.touch(now_ms)
         records = self._engine.planner.take_decoded(records_max)
@@ -403,9 +400,7 @@ class Consumer(Generic[K, V]):
     ) -> None:
         """Commits the positions, given offsets (the next to read), or that a record and all before it are done."""
         self._check_started()
-        chosen = self._chosen_offsets(offsets)
-        await self._engine.commit(chosen, self._timeout_ms(timeout))
-        self._committed(chosen)
+        await self._commits.commit(self._commits.chosen(offsets), self._timeout_ms(timeout))
 
     def commit_async(
         self,
@@ -414,48 +409,7 @@ class Consumer(Generic[K, V]):
     ) -> None:
         """Starts a commit. It is not tried again if it fails, for a later one may have been made meanwhile."""
         self._check_started()
-        self._engine.spawn(self._commit_once(self._chosen_offsets(offsets), callback))
-
-    async def _commit_once(
-        self, offsets: dict[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None
-    ) -> None:
-        error = await self._group.commit_in_turn(offsets)
-        if error is None:
-            self._committed(offsets)
-        if callback is not None:
-            callback(offsets, error)
-        elif error is not None:
-            log.warning("offsets were not committed: %s", error)
-
-    def _committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        for interceptor in self._interceptors:
-            interceptor.on_commit(offsets)
-
-    def _commit_if_due(self) -> None:
-        now_ms = self._engine.now_ms()
-        if now_ms < self._next_commit_ms:
-            return
-        self._next_commit_ms = now_ms + self.settings.auto_commit_interval_ms
-        offsets = self._engine.cursors.committable()
-        if offsets:
-            self._engine.spawn(self._commit_once(offsets, None))
-
-    def _chosen_offsets(
-        self, offsets: Offsets | ConsumerRecord[Any, Any] | None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        self._engine.group_id()
-        if offsets is None:
-            return self._engine.cursors.committable()
-        if isinstance(offsets, ConsumerRecord):
-            return {offsets.topic_partition: OffsetAndMetadata(offsets.offset + 1, "", offsets.leader_epoch)}
-        chosen = {
-            TopicPartition(*partition): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-            for partition, offset in offsets.items()
-        }
-        for partition, offset in chosen.items():
-            if offset.offset < 0:
-                raise ValueError(f"the offset to commit for {partition} must not be negative, but was {offset.offset}")
-        return chosen
+        self._commits.begin(self._commits.chosen(offsets), callback)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
@@ -468,47 +422,14 @@ class Consumer(Generic[K, V]):
     # The cluster
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
-        found = await self._topics([topic], timeout)
+        self._check_started()
+        found = await find_topics(self._engine, [topic], self._timeout_ms(timeout))
         return found.get(topic, [])
 
     async def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
         """All topics this client may see, internal ones too."""
-        return await self._topics(None, timeout)
-
-    async def _topics(self, names: list[str] | None, timeout: float | None) -> dict[str, list[PartitionInfo]]:
         self._check_started()
-        request = MetadataRequest(
-            topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
-            allow_auto_topic_creation=False,
-        )
-
-        async def attempt() -> dict[str, list[PartitionInfo]]:
-            response = await self._engine.link.request_any(
-                lambda connection: (request, connection.version_for(MetadataRequest)), MetadataResponse
-            )
-            found = {}
-            for topic in response.topics:
-                if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE:
-                    raise kafka_error(topic.error_code)
-                if topic.error_code and names is not None:
-                    code = ErrorCode(topic.error_code)
-                    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                        continue
-                    raise kafka_error(code)
-                found[topic.name or ""] = [
-                    PartitionInfo(
-                        partition.partition_index,
-                        partition.leader_id,
-                        partition.leader_epoch,
-                        tuple(partition.replica_nodes),
-                        tuple(partition.isr_nodes),
-                        tuple(partition.offline_replicas),
-                    )
-                    for partition in sorted(topic.partitions, key=lambda entry: entry.partition_index)
-                ]
-            return found
-
-        return await self._engine.retry(attempt, self._timeout_ms(timeout))
+        return await find_topics(self._engine, None, self._timeout_ms(timeout))
 
     def _timeout_ms(self, timeout: float | None) -> int:
         return self.settings.api_timeout_ms if timeout is None else max(0, int(timeout * 1000))

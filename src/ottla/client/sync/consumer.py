@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from typing import Any, Generic, Self, TypeVar, overload
 
 from ottla.base.types import TopicPartition
-from ottla.client.aio.consumer import CommitCallback, Deserializer, Offsets
+from ottla.client.aio.commits import CommitCallback, Offsets
 from ottla.client.aio.consumer import Consumer as AsyncConsumer
+from ottla.client.aio.consumer import Deserializer
 from ottla.client.aio.group_runner import RebalanceStep
 from ottla.client.cluster import PartitionInfo
 from ottla.client.core.consumer_record import ConsumerRecord, K, V
