@@ -18,7 +18,10 @@ _LISTENING = re.compile(r"listening on \w+://([^:]+):(\d+)")
 
 
 class BrokerProcess:
-    """`python -m ottla start` with its data in `data_dir`. The port it got on its first start is kept on restarts."""
+    """`python -m ottla start` with its data in `data_dir`. The port it got on its first start is kept on restarts.
+
+    Of several listeners in `overrides`, `port` is the first one's.
+    """
 
     def __init__(self, data_dir: Path, overrides: dict[str, str] | None = None) -> None:
         self.data_dir = data_dir
@@ -69,7 +72,7 @@ class BrokerProcess:
         for line in process.stdout:
             self.log_lines.append(line.rstrip("\n"))
             found = _LISTENING.search(line)
-            if found:
+            if found and not listening.is_set():
                 self.port = int(found.group(2))
                 listening.set()
 

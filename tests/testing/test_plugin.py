@@ -39,7 +39,7 @@ def test_the_examples_of_the_guide_run(tmp_path: Path, number: int) -> None:
 
 
 def test_the_guide_has_examples() -> None:
-    assert len(PROGRAMS) == 2
+    assert len(PROGRAMS) == 3
 
 
 def test_settings_of_all_brokers_come_from_a_conftest(tmp_path: Path) -> None:

@@ -14,17 +14,31 @@ if TYPE_CHECKING:
     from ottla.base.errors import ErrorCode
     from ottla.testing.embedded import EmbeddedBroker
     from ottla.testing.faults import Fault, Faults
+    from ottla.testing.proxy import CALM, FaultProxy, NetworkFaults
     from ottla.wire.api_keys import ApiKey
 
-__all__ = ["ApiKey", "EmbeddedBroker", "ErrorCode", "Fault", "Faults", "ManualClock"]
+__all__ = [
+    "CALM",
+    "ApiKey",
+    "EmbeddedBroker",
+    "ErrorCode",
+    "Fault",
+    "FaultProxy",
+    "Faults",
+    "ManualClock",
+    "NetworkFaults",
+]
 
 _HOMES = {
+    "CALM": "ottla.testing.proxy",
     "ApiKey": "ottla.wire.api_keys",
     "EmbeddedBroker": "ottla.testing.embedded",
     "ErrorCode": "ottla.base.errors",
     "Fault": "ottla.testing.faults",
+    "FaultProxy": "ottla.testing.proxy",
     "Faults": "ottla.testing.faults",
     "ManualClock": "ottla.base.clock",
+    "NetworkFaults": "ottla.testing.proxy",
 }
 
 

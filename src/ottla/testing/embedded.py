@@ -21,6 +21,7 @@ from ottla.broker.node import Broker
 from ottla.broker.topic_admin import NewTopic
 from ottla.machines.cluster.image import NO_LEADER
 from ottla.testing.faults import Faults
+from ottla.testing.proxy import FaultProxy
 
 T = TypeVar("T")
 
@@ -39,7 +40,8 @@ class EmbeddedBroker:
 
     `config` are broker settings by Kafka's names. Without `data_dir` the data lie in a temporary directory that goes
     with the broker. `clock` is what the broker takes the time of records, retention and expiry from: give it a
-    ManualClock to own it. How long it waits for a client or a timer is always real time.
+    ManualClock to own it. How long it waits for a client or a timer is always real time. With `network`, a proxy that
+    is running, the clients that come through it are told to come back the same way.
     """
 
     def __init__(
@@ -48,12 +50,14 @@ class EmbeddedBroker:
         *,
         config: Mapping[str, object] | None = None,
         clock: Clock | None = None,
+        network: FaultProxy | None = None,
     ) -> None:
         self.faults = Faults()
         self._given_dir = None if data_dir is None else Path(data_dir)
         self._own_dir: Path | None = None
         self._config = dict(config or {})
         self._clock = clock
+        self._network = network
         self._port = 0
         self._names = itertools.count(1)
         self._thread: threading.Thread | None = None
@@ -162,6 +166,7 @@ class EmbeddedBroker:
         settings = {
             "listeners": f"PLAINTEXT://{_HOST}:{self._port}",
             "log.dirs": str(self.data_dir),
+            **(self._network.broker_settings(self._port) if self._network is not None else {}),
             **DEFAULTS,
             **self._config,
         }

@@ -1,7 +1,8 @@
 """Fixtures for pytest, which finds them where Ottla is installed.
 
-`ottla_broker` is one broker for the whole session, `ottla` one for each test; `ottla_config` and `ottla_clock` shape
-them. This module is imported by every run of pytest, so it imports the broker only when a fixture is used.
+`ottla_broker` is one broker for the whole session, `ottla` one for each test; `ottla_config`, `ottla_clock` and
+`ottla_network` shape them. This module is imported by every run of pytest, so it imports the broker only when a fixture
+is used.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from ottla.base.clock import ManualClock
     from ottla.testing.embedded import EmbeddedBroker
+    from ottla.testing.proxy import FaultProxy
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +30,18 @@ def ottla_clock() -> ManualClock:
     from ottla.base.clock import ManualClock
 
     return ManualClock()
+
+
+@pytest.fixture
+def ottla_network() -> Iterator[FaultProxy]:
+    """A network that can be made bad, in front of the `ottla` of a test that asks for both; calm at first.
+
+    `ottla_network.bootstrap_servers` lead through it, `ottla.bootstrap_servers` past it.
+    """
+    from ottla.testing.proxy import FaultProxy
+
+    with FaultProxy() as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +64,10 @@ def ottla(request: pytest.FixtureRequest, ottla_config: Mapping[str, object]) ->
     clock: ManualClock | None = None
     if "ottla_clock" in request.fixturenames:
         clock = request.getfixturevalue("ottla_clock")
-    with EmbeddedBroker(config=config, clock=clock) as broker:
+    network: FaultProxy | None = None
+    if "ottla_network" in request.fixturenames:
+        network = request.getfixturevalue("ottla_network")
+    with EmbeddedBroker(config=config, clock=clock, network=network) as broker:
         yield broker
 
 
