@@ -38,6 +38,7 @@ from ottla.client.core.admin_types import (
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.metadata import BrokerAddress
 from ottla.client.core.offset_requests import OffsetAndTimestamp
+from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import ClientError
 from ottla.wire.apis.metadata import MetadataResponseTopic
@@ -378,6 +379,22 @@ class Admin:
         """Aborts what producers have open, and shuts them out: they find themselves fenced."""
         return await self._caller.coordinators(
             TRANSACTION, admin_partitions.fence_producer_call, transactional_ids, timeout_ms
+        )
+
+    async def end_transactions(
+        self, transactions: Iterable[PreparedTransaction], *, committed: bool, timeout_ms: int | None = None
+    ) -> Outcomes[str, None]:
+        """Commits or aborts transactions that producers have prepared, wherever these are. Asking twice is harmless.
+
+        The errors, by transactional id: PRODUCER_FENCED or INVALID_PRODUCER_EPOCH if another producer has taken over or
+        the time was up, and INVALID_TXN_STATE if the transaction has been ended the other way.
+        """
+        by_id = {transaction.transactional_id: transaction for transaction in transactions}
+        return await self._caller.coordinators(
+            TRANSACTION,
+            lambda found: admin_partitions.end_transaction_call(found, by_id, committed=committed),
+            by_id,
+            timeout_ms,
         )
 
     async def find_hanging_transactions(

@@ -120,6 +120,8 @@ class AdminCaller:
 
     async def _exchange(self, connection: Connection, call: Call[K, V], keys: list[K]) -> dict[K, V | ClientError]:
         version = connection.version_for(call.request)
+        if call.max_version is not None:
+            version = min(version, call.max_version)
         response = await connection.request(
             call.build(keys, version),
             call.response,

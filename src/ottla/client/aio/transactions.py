@@ -12,7 +12,12 @@ from ottla.client.aio.cluster_link import GROUP, TRANSACTION
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.offset_requests import Membership
-from ottla.client.core.producer_transaction import ALLOWED, ProducerTransaction, TransactionState
+from ottla.client.core.producer_transaction import (
+    ALLOWED,
+    PreparedTransaction,
+    ProducerTransaction,
+    TransactionState,
+)
 from ottla.client.core.settings import backoff_ms
 from ottla.client.errors import ClientError, ProducerFencedError, client_error
 from ottla.wire.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -85,6 +90,17 @@ class Transactions:
     def begin(self) -> None:
         with self._engine.lock:
             self._transaction.begin()
+
+    async def prepare(self) -> PreparedTransaction:
+        """Everything is stored, and nothing more will be: the transaction only has to be ended, by whomever."""
+        self._transaction.check_sending("prepare_transaction")
+        with self._engine.lock:
+            self._engine.accumulator.close_open()
+        await self._engine.flush()
+        with self._engine.lock:
+            self._transaction.prepare()
+        sender = self._engine.sender
+        return PreparedTransaction(self._id, sender.producer_id, sender.producer_epoch)
 
     async def commit(self) -> None:
         with self._engine.lock:

@@ -89,6 +89,8 @@ class Call(NamedTuple, Generic[K, V]):
     response: type[Response]
     build: Callable[[Sequence[K], int], Request]
     read: Callable[[Any], Mapping[K, V | ClientError]]
+    max_version: int | None = None
+    """For requests whose newer versions mean something else."""
 
 
 def admin_error(code: int, message: str | None = None, *, where: object = "") -> ClientError:

@@ -21,6 +21,7 @@ from ottla.client.core.offset_requests import (
     list_offsets_request,
     read_list_offsets,
 )
+from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.client.errors import ClientError
 from ottla.wire.apis import describe_producers, describe_transactions
 from ottla.wire.apis.delete_records import (
@@ -29,6 +30,7 @@ from ottla.wire.apis.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from ottla.wire.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.apis.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.wire.apis.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -44,6 +46,11 @@ _FIRST_WITH_SPEC = {OffsetSpec.MAX_TIMESTAMP: 7, OffsetSpec.EARLIEST_LOCAL: 8, O
 _FIRST_ISOLATION = 2
 _FIRST_DURATION_FILTER = 1
 _FENCING_TIMEOUT_MS = 1
+
+LAST_REPEATABLE_END_TXN = 4
+"""Up to here the epoch outlives the transaction: who asks again, after a lost answer or a crash, is told what became of
+it. From the next version on a commit raises the epoch (KIP-890), and the same question looks like one of a producer
+that was replaced."""
 
 # Offsets and records
 
@@ -210,6 +217,24 @@ def fence_producer_call(transactional_id: str) -> Call[str, FencedProducer]:
         return {transactional_id: outcome(response.error_code, fenced, where=f"transactional id {transactional_id}")}
 
     return Call("fence_producers", InitProducerIdRequest, InitProducerIdResponse, build, read)
+
+
+def end_transaction_call(
+    transactional_id: str, transactions: Mapping[str, PreparedTransaction], *, committed: bool
+) -> Call[str, None]:
+    def build(ids: Sequence[str], version: int) -> EndTxnRequest:
+        transaction = transactions[transactional_id]
+        return EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            committed=committed,
+        )
+
+    def read(response: EndTxnResponse) -> dict[str, ClientError | None]:
+        return {transactional_id: outcome(response.error_code, None, where=f"transactional id {transactional_id}")}
+
+    return Call("end_transactions", EndTxnRequest, EndTxnResponse, build, read, LAST_REPEATABLE_END_TXN)
 
 
 def abort_call(partition: TopicPartition, producer: ProducerDescription) -> Call[TopicPartition, None]:

@@ -6,7 +6,7 @@ Talking to the coordinators is the shell's business. An error either can be mend
 from __future__ import annotations
 
 from enum import Enum
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from ottla.base.types import TopicPartition
 from ottla.client.core.producer_batch import copy_of
@@ -17,6 +17,7 @@ class TransactionState(Enum):
     UNINITIALIZED = "not initialized"
     READY = "ready"
     IN_TRANSACTION = "in a transaction"
+    PREPARED = "done with its transaction, which somebody else may end"
     COMMITTING = "committing"
     ABORTING = "aborting"
     ABORTABLE_ERROR = "failed and to be aborted"
@@ -28,7 +29,8 @@ _S = TransactionState
 ALLOWED: dict[TransactionState, frozenset[TransactionState]] = {
     _S.UNINITIALIZED: frozenset({_S.READY, _S.FATAL_ERROR}),
     _S.READY: frozenset({_S.IN_TRANSACTION, _S.FATAL_ERROR}),
-    _S.IN_TRANSACTION: frozenset({_S.COMMITTING, _S.ABORTING, _S.ABORTABLE_ERROR, _S.FATAL_ERROR}),
+    _S.IN_TRANSACTION: frozenset({_S.PREPARED, _S.COMMITTING, _S.ABORTING, _S.ABORTABLE_ERROR, _S.FATAL_ERROR}),
+    _S.PREPARED: frozenset({_S.COMMITTING, _S.ABORTING, _S.FATAL_ERROR}),
     _S.COMMITTING: frozenset({_S.READY, _S.ABORTABLE_ERROR, _S.FATAL_ERROR}),
     _S.ABORTING: frozenset({_S.READY, _S.FATAL_ERROR}),
     _S.ABORTABLE_ERROR: frozenset({_S.ABORTING, _S.FATAL_ERROR}),
@@ -40,9 +42,22 @@ _ADVICE = {
     _S.UNINITIALIZED: "call init_transactions() first",
     _S.READY: "call begin_transaction() first",
     _S.IN_TRANSACTION: "commit or abort the open transaction first",
+    _S.PREPARED: "commit or abort the prepared transaction first",
     _S.COMMITTING: "wait for commit_transaction() to return",
     _S.ABORTING: "wait for abort_transaction() to return",
 }
+
+
+class PreparedTransaction(NamedTuple):
+    """An open transaction that has all its records: whoever holds this, in any process, can end it.
+
+    It says which producer it belongs to. When another one takes over the transactional id, or time runs out, the
+    transaction is aborted and this is of no more use.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
 
 
 class ProducerTransaction:
@@ -73,6 +88,9 @@ class ProducerTransaction:
     def check_sending(self, call: str = "send") -> None:
         if self.state is not TransactionState.IN_TRANSACTION:
             self._refuse(call)
+
+    def prepare(self) -> None:
+        self._move(TransactionState.PREPARED, "prepare_transaction")
 
     def start_commit(self) -> None:
         self._move(TransactionState.COMMITTING, "commit_transaction")

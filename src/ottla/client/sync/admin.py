@@ -34,6 +34,7 @@ from ottla.client.core.admin_types import (
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.metadata import BrokerAddress
 from ottla.client.core.offset_requests import OffsetAndTimestamp
+from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.client.errors import ClientClosedError, ForkedError
 from ottla.client.sync.loop_thread import LoopThread
 
@@ -311,6 +312,16 @@ class Admin:
     ) -> Outcomes[str, FencedProducer]:
         """Aborts what producers have open, and shuts them out: they find themselves fenced."""
         return self._call(self._inner.fence_producers(transactional_ids, timeout_ms=timeout_ms))
+
+    def end_transactions(
+        self, transactions: Iterable[PreparedTransaction], *, committed: bool, timeout_ms: int | None = None
+    ) -> Outcomes[str, None]:
+        """Commits or aborts transactions that producers have prepared, wherever these are. Asking twice is harmless.
+
+        The errors, by transactional id: PRODUCER_FENCED or INVALID_PRODUCER_EPOCH if another producer has taken over or
+        the time was up, and INVALID_TXN_STATE if the transaction has been ended the other way.
+        """
+        return self._call(self._inner.end_transactions(transactions, committed=committed, timeout_ms=timeout_ms))
 
     def find_hanging_transactions(
         self,

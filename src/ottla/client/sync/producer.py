@@ -26,6 +26,7 @@ from ottla.client.core.producer_batch import (
     copy_of,
 )
 from ottla.client.core.producer_options import ProducerSettings
+from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.client.core.record_intake import (
     GivenHeaders,
     ProducerInterceptor,
@@ -364,6 +365,10 @@ class Producer:
         """Makes positions of a consumer group part of the transaction. `group` is its id, or a consumer's membership,
         which is checked: a member that has been replaced cannot commit."""
         self._thread.call(self._transactional().send_offsets(offsets, group))
+
+    def prepare_transaction(self) -> PreparedTransaction:
+        """Sends what is left and leaves the transaction open. Another process may end it (`Admin.end_transactions`)."""
+        return self._thread.call(self._transactional().prepare())
 
     def commit_transaction(self) -> None:
         """Sends what is left and commits. If the error that is raised `requires_abort`, abort and start anew."""

@@ -14,10 +14,11 @@ from ottla.client.errors import ClientError, ProducerFencedError, TransactionAbo
 S = TransactionState
 PARTITION = TopicPartition("t", 0)
 ABORTABLE = ClientError(code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, requires_abort=True)
-CALLS = ["initialized", "begin", "check_sending", "start_commit", "start_abort", "ended"]
+CALLS = ["initialized", "begin", "check_sending", "prepare", "start_commit", "start_abort", "ended"]
 TARGETS = {
     "initialized": S.READY,
     "begin": S.IN_TRANSACTION,
+    "prepare": S.PREPARED,
     "start_commit": S.COMMITTING,
     "start_abort": S.ABORTING,
     "ended": S.READY,

@@ -1,0 +1,139 @@
+"""Transactions that one producer prepares and somebody else ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import confluent_kafka
+import pytest
+
+import ottla
+from ottla import aio
+from ottla.base.errors import ErrorCode
+from ottla.client.core.producer_transaction import PreparedTransaction
+from tests.broker_process import BrokerProcess
+from tests.client.consumer_shells import PATIENCE_S
+
+Prepare = Callable[[str, str, list[bytes]], PreparedTransaction]
+
+
+def prepare(bootstrap: str, topic: str, values: list[bytes]) -> PreparedTransaction:
+    with ottla.Producer(bootstrap_servers=bootstrap, transactional_id=f"of-{topic}") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for value in values:
+            producer.send(topic, value)
+        producer.send_offsets({ottla.TopicPartition(topic, 0): 7}, f"group-{topic}")
+        return producer.prepare_transaction()
+
+
+def prepare_async(bootstrap: str, topic: str, values: list[bytes]) -> PreparedTransaction:
+    async def run() -> PreparedTransaction:
+        async with aio.Producer(bootstrap_servers=bootstrap, transactional_id=f"of-{topic}") as producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            for value in values:
+                await producer.send(topic, value)
+            return await producer.prepare_transaction()
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def admin(broker: BrokerProcess, new_topic: str) -> Iterator[ottla.Admin]:
+    with ottla.Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topics([ottla.NewTopic(new_topic, 1)]).check()
+        yield admin
+
+
+def committed_values(bootstrap: str, topic: str, end_offset: int) -> list[bytes]:
+    """What a foreign client sees below `end_offset`, where nothing may be open any more."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"reader-of-{topic}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    values: list[bytes] = []
+    try:
+        while True:
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None, "the reader was left waiting"
+            if message.error() is not None:
+                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+                (position,) = consumer.position([confluent_kafka.TopicPartition(topic, 0)])
+                assert position.offset == end_offset
+                return values
+            values.append(message.value())
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("prepare", [prepare, prepare_async])
+def test_a_closed_producers_transaction_is_committed_by_another_process(
+    admin: ottla.Admin, broker: BrokerProcess, new_topic: str, prepare: Prepare
+) -> None:
+    prepared = prepare(broker.bootstrap, new_topic, [b"a", b"b"])
+    assert admin.describe_transactions([prepared.transactional_id])[prepared.transactional_id].state == "Ongoing"
+
+    admin.end_transactions([prepared], committed=True).check()
+    admin.end_transactions([prepared], committed=True).check()  # as after a lost answer
+
+    assert committed_values(broker.bootstrap, new_topic, 3) == [b"a", b"b"]
+    (other_way,) = admin.end_transactions([prepared], committed=False).errors.values()
+    assert other_way.code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_offsets_are_part_of_what_is_prepared(admin: ottla.Admin, broker: BrokerProcess, new_topic: str) -> None:
+    group = f"group-{new_topic}"
+    aborted = prepare(broker.bootstrap, new_topic, [b"a"])
+    admin.end_transactions([aborted], committed=False).check()
+    assert admin.list_group_offsets([group], require_stable=True)[group] == {}
+    kept = prepare(broker.bootstrap, new_topic, [b"b"])
+    admin.end_transactions([kept], committed=True).check()
+    (found,) = admin.list_group_offsets([group], require_stable=True)[group].values()
+    assert found.offset == 7
+    assert committed_values(broker.bootstrap, new_topic, 4) == [b"b"]
+
+
+def test_who_takes_over_the_id_aborts_what_was_prepared(
+    admin: ottla.Admin, broker: BrokerProcess, new_topic: str
+) -> None:
+    first = prepare(broker.bootstrap, new_topic, [b"a"])
+    second = prepare(broker.bootstrap, new_topic, [b"b"])
+    assert second.producer_epoch > first.producer_epoch
+    for committed in (True, False):
+        (error,) = admin.end_transactions([first], committed=committed).errors.values()
+        assert error.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+    admin.end_transactions([second], committed=True).check()
+    assert committed_values(broker.bootstrap, new_topic, 4) == [b"b"]
+
+
+def test_a_producer_ends_its_own_prepared_transaction(
+    admin: ottla.Admin, broker: BrokerProcess, new_topic: str
+) -> None:
+    with ottla.Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"of-{new_topic}") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(new_topic, b"a")
+        producer.prepare_transaction()
+        with pytest.raises(ottla.errors.TransactionStateError, match="commit or abort the prepared transaction"):
+            producer.send(new_topic, b"b")
+        producer.commit_transaction()
+    assert committed_values(broker.bootstrap, new_topic, 2) == [b"a"]
+
+
+def test_what_could_not_be_stored_cannot_be_prepared(broker: BrokerProcess, admin: ottla.Admin, new_topic: str) -> None:
+    change = {ottla.ConfigResource.topic(new_topic): [ottla.ConfigChange("max.message.bytes", "200")]}
+    admin.incremental_alter_configs(change).check()
+    with ottla.Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"of-{new_topic}") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(new_topic, b"x" * 1000)
+        with pytest.raises(ottla.errors.RecordTooLargeError):
+            producer.prepare_transaction()
+        producer.abort_transaction()
