@@ -1,0 +1,1 @@
+"""Reusable sources and sinks for pipelines: files and directories, database tables, every change of a database."""
