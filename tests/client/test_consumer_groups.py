@@ -248,6 +248,29 @@ def test_who_does_not_poll_is_left_out(shell: Shell, topic: str, protocol: str) 
     assert "lost" in [what for what, _ in diary.entries]
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_who_is_in_no_group_has_no_membership_to_commit_with(shell: Shell, topic: str, protocol: str) -> None:
+    member = shell(group_id=topic, max_poll_interval_ms=700, enable_auto_commit=False, **PROTOCOLS[protocol])
+    member.subscribe([topic])
+    wait_until(lambda: are_shared(member), member)
+    assert (member.membership.group_id, bool(member.membership.member_id)) == (topic, True)
+
+    def is_out() -> bool:
+        try:
+            return not member.membership.member_id
+        except CommitFailedError:
+            return True
+
+    other = shell(group_id=topic, enable_auto_commit=False, **PROTOCOLS[protocol])
+    other.subscribe([topic])
+    wait_until(is_out, other)
+    with pytest.raises(CommitFailedError, match="abort the transaction"):
+        _ = member.membership
+    reader = shell(group_id=topic)
+    reader.assign([(topic, 0)])
+    assert reader.membership.member_id == ""
+
+
 def test_a_static_member_keeps_its_place_over_a_restart(shell: Shell, topic: str) -> None:
     settings = {**QUICK, "partition_assignment_strategy": "range"}
     diary = Diary()

@@ -21,10 +21,10 @@ from ottla.client.core.consumer_record import AnyRecord, ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.fetched_data import Converters
 from ottla.client.core.group_protocol import GroupAssignor
-from ottla.client.core.offset_requests import OffsetAndTimestamp
+from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
 from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceListener
 from ottla.client.core.settings import merge_settings
-from ottla.client.errors import ClientClosedError, ClientError
+from ottla.client.errors import ClientClosedError, ClientError, CommitFailedError
 
 log = logging.getLogger(__name__)
 T_co = TypeVar("T_co", covariant=True)
@@ -204,6 +204,15 @@ class Consumer(Generic[K, V]):
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         return self._engine.cursors.partitions
+
+    @property
+    def membership(self) -> Membership:
+        """This consumer's place in its group, for the `send_offsets` of a transactional producer (KIP-447)."""
+        found = self._engine.membership()
+        # Offsets on behalf of nobody in particular would be taken, whoever has the partitions by now.
+        if self._engine.subscription.uses_group and not found.member_id:
+            raise CommitFailedError("this consumer is not in its group now: abort the transaction, then poll to join")
+        return found
 
     # Records
 

@@ -21,7 +21,7 @@ from ottla.client.cluster import PartitionInfo
 from ottla.client.core.consumer_record import ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.group_protocol import GroupAssignor
-from ottla.client.core.offset_requests import OffsetAndTimestamp
+from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
 from ottla.client.core.rebalance import ConsumerInterceptor, RebalanceListener
 from ottla.client.errors import ClientClosedError, ConcurrentUseError, ForkedError
 from ottla.client.sync.loop_thread import LoopThread
@@ -223,6 +223,11 @@ class Consumer(Generic[K, V]):
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         return self._inner.assignment
+
+    @property
+    def membership(self) -> Membership:
+        """This consumer's place in its group, for the `send_offsets` of a transactional producer (KIP-447)."""
+        return self._do(lambda: self._inner.membership)
 
     # Positions
 
