@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import Final
 
 _MASK: Final = 0xFFFFFFFF
-_SEED: Final = 0x9747B28C
-_MULTIPLIER: Final = 0x5BD1E995
+SEED: Final = 0x9747B28C
+"""Of the hash of keys, as is the multiplier."""
+MULTIPLIER: Final = 0x5BD1E995
 
 
 def murmur2(key: bytes) -> int:
     """The 32-bit MurmurHash2 of the default partitioner, as the signed number Java shows."""
     length = len(key)
-    h = _SEED ^ length
+    h = SEED ^ length
     whole = length & ~3
     for pos in range(0, whole, 4):
-        k = int.from_bytes(key[pos : pos + 4], "little") * _MULTIPLIER & _MASK
-        k = (k ^ k >> 24) * _MULTIPLIER & _MASK
-        h = (h * _MULTIPLIER & _MASK) ^ k
+        k = int.from_bytes(key[pos : pos + 4], "little") * MULTIPLIER & _MASK
+        k = (k ^ k >> 24) * MULTIPLIER & _MASK
+        h = (h * MULTIPLIER & _MASK) ^ k
     if length & 3:
-        h = (h ^ int.from_bytes(key[whole:], "little")) * _MULTIPLIER & _MASK
-    h = (h ^ h >> 13) * _MULTIPLIER & _MASK
+        h = (h ^ int.from_bytes(key[whole:], "little")) * MULTIPLIER & _MASK
+    h = (h ^ h >> 13) * MULTIPLIER & _MASK
     h ^= h >> 15
     return h - (1 << 32) if h >> 31 else h
 

@@ -8,11 +8,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from ottla.base.types import TopicPartition
 from ottla.client.aio.producer_engine import ProducerEngine, wait_done
 from ottla.client.aio.transactions import Offsets, Transactions
+from ottla.client.core.encoded_batch import SentRows, TableColumns, TableReceipt
 from ottla.client.core.offset_requests import Membership
+from ottla.client.core.on_demand import open_table_intake
 from ottla.client.core.partitioners import Partitioner
 from ottla.client.core.producer_batch import (
     RECORD_OVERHEAD,
@@ -34,6 +37,9 @@ from ottla.client.core.record_intake import (
 )
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, TransactionStateError
+
+if TYPE_CHECKING:
+    from ottla.client.core.table_intake import TableIntake
 
 T = TypeVar("T")
 
@@ -69,6 +75,15 @@ class SendFutures(ReceiptRange, Sequence[SendFuture]):
         return self._outcomes()
 
 
+class TableFuture(TableReceipt):
+    """What `send_arrow` gives: await it to learn what each partition got of the table."""
+
+    def __await__(self) -> Generator[Any, None, dict[TopicPartition, SentRows]]:
+        for batch in self._batches:
+            yield from wait_done(batch, asyncio.get_running_loop()).__await__()
+        return self._outcome()
+
+
 class Producer:
     """Sends records to topics. Use it with `async with`, or call `start` and `close`.
 
@@ -94,6 +109,7 @@ class Producer:
         self._engine: ProducerEngine | None = None
         self._intake: RecordIntake | None = None
         self._transactions: Transactions | None = None
+        self._tables: TableIntake | None = None
         self._open: dict[str, Batch] = {}
         self._memory_waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
@@ -219,6 +235,52 @@ class Producer:
             if not first_index:
                 engine.wake()
         return futures
+
+    async def send_arrow(
+        self,
+        topic: str | None,
+        table: Any,
+        *,
+        key_column: str | None = "key",
+        value_column: str = "value",
+        timestamp_column: str | None = "timestamp",
+        headers_column: str | None = "headers",
+        partition_column: str | None = None,
+        topic_column: str | None = "topic",
+    ) -> TableFuture:
+        """Sends the rows of a pyarrow Table or RecordBatch, encoded whole: many times as fast as `send` for each.
+
+        Every row of `value_column` is a record; the other columns are used if they are there, all others are ignored.
+        Without a `topic` each row says its own. Keys decide on partitions as in `send`. Rows go out at once in batches
+        of up to a megabyte, whatever batch.size and linger.ms are. Serializers and interceptors see no columns.
+        """
+        engine, _ = self._started()
+        if self._tables is None:
+            self._tables = open_table_intake(self._settings, self._partitioner)
+        columns = TableColumns(
+            key_column, value_column, timestamp_column, headers_column, partition_column, topic_column
+        )
+        prepared = self._tables.prepare(topic, table, columns, int(time.time() * 1000))
+        now_ms = engine.clock.monotonic_ms()
+        topics = {
+            name: engine.metadata.use(name, now_ms) or await engine.topic(name, self._settings.max_block_ms)
+            for name in prepared.topics
+        }
+        future = TableFuture()
+        for portion in self._tables.encode(prepared, topics):
+            for target, rows in portion:
+                self._started()
+                self._check_sendable(engine)
+                append = partial(engine.accumulator.append_encoded, target, rows)
+                now_ms = engine.clock.monotonic_ms()
+                batch = append(now_ms)
+                if batch is None:
+                    batch = await self._wait_for_memory(append, now_ms + self._settings.max_block_ms)
+                future.add(batch)
+                engine.wake()
+            # What was encoded goes out while the next portion is, and others in the loop get their turn.
+            await asyncio.sleep(0)
+        return future
 
     async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> RecordMetadata:
         """`send`, and wait until the record is stored. Many of these at once are far slower than many sends."""

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from ottla.base.types import TopicPartition
+from ottla.client.core.encoded_batch import EncodedBatch, EncodedRows
 from ottla.client.core.partitioners import StickyChoice
 from ottla.client.core.producer_batch import RECORD_OVERHEAD, Batch
 from ottla.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, increment_sequence
@@ -81,16 +82,32 @@ class Accumulator:
 
     def append(self, topic: str, partition: int, record: RecordFields, size: int, now_ms: int) -> Batch | None:
         """The batch that took the record as its last, or None if there is no memory for it."""
-        topic_partition = TopicPartition(topic, partition)
-        queue = self.partitions.get(topic_partition)
-        if queue is None:
-            queue = self.partitions[topic_partition] = PartitionQueue(topic_partition)
+        queue = self._queue(TopicPartition(topic, partition))
         batch = queue.queue[-1] if queue.queue else None
         if batch is None or not self._has_room(batch, size):
             batch = self._open(queue, size, now_ms)
             if batch is None:
                 return None
         batch.add(record, size)
+        return batch
+
+    def append_encoded(self, topic_partition: TopicPartition, encoded: EncodedRows, now_ms: int) -> Batch | None:
+        """A batch of its own for rows that are encoded already, or None if there is no memory for it."""
+        size = len(encoded.data)
+        if size > self.free_bytes and self.incomplete:
+            return None
+        queue = self._queue(topic_partition)
+        if queue.queue:
+            # What is sent from now on must not overtake these rows by joining a batch before them.
+            queue.queue[-1].seal()
+        batch = EncodedBatch(
+            topic_partition,
+            (queue.next_serial,),
+            encoded,
+            opened_ms=now_ms,
+            deadline_ms=now_ms + self._delivery_timeout_ms,
+        )
+        self._enqueue(queue, batch, size)
         return batch
 
     def append_sticky(
@@ -156,12 +173,22 @@ class Accumulator:
         batch = Batch(
             topic, partition, (queue.next_serial,), opened_ms=now_ms, deadline_ms=now_ms + self._delivery_timeout_ms
         )
+        batch.room = reserved
+        self._enqueue(queue, batch, reserved)
+        return batch
+
+    def _queue(self, topic_partition: TopicPartition) -> PartitionQueue:
+        queue = self.partitions.get(topic_partition)
+        if queue is None:
+            queue = self.partitions[topic_partition] = PartitionQueue(topic_partition)
+        return queue
+
+    def _enqueue(self, queue: PartitionQueue, batch: Batch, reserved: int) -> None:
         queue.next_serial += 1
-        batch.reserved = batch.room = reserved
+        batch.reserved = reserved
         self.free_bytes -= reserved
         queue.queue.append(batch)
         self.incomplete[batch] = None
-        return batch
 
     def close_open(self) -> None:
         """No record is added to the batches there are: those to come are the next `append`'s to judge."""

@@ -171,7 +171,7 @@ class Batch:
 
     # On the way out
 
-    def encode(self, codec: Codec, level: int | None, *, transactional: bool) -> bytes:
+    def encode(self, codec: Codec, level: int | None, *, transactional: bool) -> bytes | memoryview:
         if self.payload is None and self.rows is None and can_encode(self.values):
             self.payload = build_values_batch(
                 self.values,

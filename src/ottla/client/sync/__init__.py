@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from ottla.client.sync.admin import Admin
 from ottla.client.sync.consumer import Consumer
-from ottla.client.sync.producer import Producer, SendFuture, SendFutures
+from ottla.client.sync.producer import Producer, SendFuture, SendFutures, TableFuture
 
-__all__ = ["Admin", "Consumer", "Producer", "SendFuture", "SendFutures"]
+__all__ = ["Admin", "Consumer", "Producer", "SendFuture", "SendFutures", "TableFuture"]

@@ -8,13 +8,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from ottla.base.types import TopicPartition
 from ottla.client.aio.producer import buffer_exhausted, closed_error, not_transactional
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.aio.transactions import Offsets, Transactions
+from ottla.client.core.encoded_batch import EncodedRows, SentRows, TableColumns, TableReceipt
 from ottla.client.core.metadata import TopicMetadata
 from ottla.client.core.offset_requests import Membership
+from ottla.client.core.on_demand import open_table_intake
 from ottla.client.core.partitioners import Partitioner
 from ottla.client.core.producer_batch import (
     RECORD_OVERHEAD,
@@ -37,6 +40,9 @@ from ottla.client.core.record_intake import (
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, ForkedError
 from ottla.client.sync.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from ottla.client.core.table_intake import TableIntake
 
 T = TypeVar("T")
 
@@ -104,6 +110,24 @@ class SendFutures(ReceiptRange, Sequence[SendFuture]):
         return self._outcomes()
 
 
+class TableFuture(TableReceipt):
+    """What `send_arrow` gives: `result()` waits for all rows, and says what each partition got."""
+
+    def result(self, timeout: float | None = None) -> dict[TopicPartition, SentRows]:
+        """Waits up to `timeout` seconds; raises the first error there is."""
+        self._wait(timeout)
+        return self._outcome()
+
+    def exception(self, timeout: float | None = None) -> ClientError | None:
+        self._wait(timeout)
+        return self._error()
+
+    def _wait(self, timeout: float | None) -> None:
+        deadline_s = None if timeout is None else time.monotonic() + timeout
+        for batch in self._batches:
+            SendFuture(batch, 0)._wait(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
+
+
 class Producer:
     """Sends records to topics; any thread may use it. Use it with `with`, or call `close`.
 
@@ -126,6 +150,8 @@ class Producer:
         self._memory = threading.Condition(self._lock)
         self._unusable: ClientError | None = None
         self._only_sender = _NOBODY
+        self._partitioner = partitioner
+        self._tables: TableIntake | None = None
         self._thread = LoopThread("ottla-producer", self._forked)
         try:
             self._engine = self._thread.call(self._start_engine())
@@ -301,6 +327,51 @@ class Producer:
             if not first_index:
                 self._wake()
         return futures
+
+    def send_arrow(
+        self,
+        topic: str | None,
+        table: Any,
+        *,
+        key_column: str | None = "key",
+        value_column: str = "value",
+        timestamp_column: str | None = "timestamp",
+        headers_column: str | None = "headers",
+        partition_column: str | None = None,
+        topic_column: str | None = "topic",
+    ) -> TableFuture:
+        """Sends the rows of a pyarrow Table or RecordBatch, encoded whole: many times as fast as `send` for each.
+
+        Every row of `value_column` is a record; the other columns are used if they are there, all others are ignored.
+        Without a `topic` each row says its own. Keys decide on partitions as in `send`. Rows go out at once in batches
+        of up to a megabyte, whatever batch.size and linger.ms are. Serializers and interceptors see no columns.
+        """
+        self._check_usable()
+        if self._tables is None:
+            self._tables = open_table_intake(self._settings, self._partitioner)
+        columns = TableColumns(
+            key_column, value_column, timestamp_column, headers_column, partition_column, topic_column
+        )
+        prepared = self._tables.prepare(topic, table, columns, int(_time_s() * 1000))
+        now_ms = self._engine.clock.monotonic_ms()
+        topics: dict[str, TopicMetadata] = {}
+        for name in prepared.topics:
+            with self._lock:
+                known = self._engine.metadata.use(name, now_ms)
+            topics[name] = known or self._wait_for_topic(name)
+        future = TableFuture()
+        for portion in self._tables.encode(prepared, topics):
+            for target, rows in portion:
+                future.add(self._append_encoded(target, rows))
+                self._wake()
+        return future
+
+    def _append_encoded(self, target: TopicPartition, rows: EncodedRows) -> Batch:
+        append = partial(self._accumulator.append_encoded, target, rows)
+        with self._lock:
+            self._check_sendable()
+            now_ms = self._engine.clock.monotonic_ms()
+            return append(now_ms) or self._wait_for_memory(append, now_ms + self._settings.max_block_ms)
 
     def _wait_for_topic(self, topic: str) -> TopicMetadata:
         if self._thread.is_current:

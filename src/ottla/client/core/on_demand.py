@@ -1,0 +1,24 @@
+"""Loads what needs numpy and pyarrow when it is first asked for: a client that has no use for columns needs neither."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from ottla.client.core.partitioners import Partitioner
+from ottla.client.core.producer_options import ProducerSettings
+
+if TYPE_CHECKING:
+    from ottla.client.core.table_intake import TableIntake
+
+
+def open_table_intake(settings: ProducerSettings, partitioner: Partitioner | None) -> TableIntake:
+    """ImportError, with what to install, if columns cannot be used here."""
+    check_columns()
+    from ottla.client.core.table_intake import TableIntake
+
+    return TableIntake(settings, partitioner=partitioner, random_below=random.randrange)
+
+
+def check_columns() -> None:
+    import ottla.records.columns  # noqa: F401  # it says what to install

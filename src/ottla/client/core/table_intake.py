@@ -1,0 +1,310 @@
+"""From a table to encoded batches: which columns are sent, which partition each row goes to, portions of bounded size.
+
+Nothing is done row by row, except for a partitioner of the user's own. It needs numpy and pyarrow, and is imported by
+whoever sends a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.base.errors import InvalidRecordError
+from ottla.base.types import TopicPartition
+from ottla.client.core.encoded_batch import ASSUMED, EncodedRows, TableColumns
+from ottla.client.core.metadata import TopicMetadata
+from ottla.client.core.partitioners import Partitioner, StickyChoice
+from ottla.client.core.producer_batch import RECORD_OVERHEAD
+from ottla.client.core.producer_options import ProducerSettings
+from ottla.client.errors import ClientError, RecordTooLargeError, SerializationError
+from ottla.records.batch import HEADER_SIZE
+from ottla.records.columns import HEADERS_TYPE, encode_columns
+from ottla.records.columns_encode import DEFAULT_MAX_BATCH_SIZE
+from ottla.records.columns_hashing import NO_PARTITION, partitions_for_keys
+from ottla.records.columns_varint import Int64s
+
+_PORTION_BYTES_MAX = 4 << 20
+_HEADER_OVERHEAD = 4
+_BYTES_OR_TEXT = (
+    pa.types.is_null,
+    pa.types.is_binary,
+    pa.types.is_string,
+    pa.types.is_large_binary,
+    pa.types.is_large_string,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+    pa.types.is_string_view,
+)
+
+
+class PreparedTable(NamedTuple):
+    table: Any
+    """With the columns `key`, `value`, `timestamp`, `headers`, `partition` and `topic`, as far as they are there."""
+    topics: tuple[str, ...]
+    ends: Int64s
+    """The size of all rows up to and with each."""
+    wall_ms: int
+
+
+class TableIntake:
+    def __init__(
+        self, settings: ProducerSettings, *, partitioner: Partitioner | None, random_below: Callable[[int], int]
+    ) -> None:
+        self._settings = settings
+        self._partitioner = partitioner
+        self._random_below = random_below
+        self._largest = min(settings.max_request_size, settings.buffer_memory)
+        self._batch_size = min(self._largest, DEFAULT_MAX_BATCH_SIZE)
+        self._portion_size = max(self._batch_size, min(_PORTION_BYTES_MAX, settings.buffer_memory // 4))
+        self._choices: dict[str, StickyChoice] = {}
+
+    # The table as a whole
+
+    def prepare(self, topic: str | None, table: Any, columns: TableColumns, wall_ms: int) -> PreparedTable:
+        """Raises SerializationError if the table cannot be sent, RecordTooLargeError if one of its rows cannot."""
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        if not isinstance(table, pa.Table):
+            raise SerializationError(
+                f"send_arrow takes a pyarrow Table or RecordBatch, but was given a {type(table).__name__}"
+            )
+        if topic is not None:
+            columns = columns._replace(topic=None)
+        chosen = _choose(table, columns)
+        topics = (topic,) if topic is not None else _topics_of(chosen)
+        sizes = _row_sizes(chosen)
+        if len(sizes) and int(sizes.max()) + HEADER_SIZE > self._largest:
+            row = int(sizes.argmax())
+            name = "max.request.size" if self._largest == self._settings.max_request_size else "buffer.memory"
+            raise RecordTooLargeError(
+                f"row {row}: a record of {sizes[row]} bytes is larger than {name} ({self._largest}) allows"
+            )
+        return PreparedTable(chosen, topics, np.cumsum(sizes), wall_ms)
+
+    def encode(
+        self, prepared: PreparedTable, topics: Mapping[str, TopicMetadata]
+    ) -> Iterator[list[tuple[TopicPartition, EncodedRows]]]:
+        """The batches of one portion of the table after the other, each made when it is asked for."""
+        first = taken = 0
+        ends = prepared.ends
+        while first < len(ends):
+            last = max(first + 1, int(np.searchsorted(ends, taken + self._portion_size, side="right")))
+            portion = prepared.table.slice(first, last - first)
+            yield self._encode_portion(portion, ends[first:last] - taken, prepared, topics)
+            first, taken = last, int(ends[last - 1])
+
+    def _encode_portion(
+        self, portion: Any, ends: Int64s, prepared: PreparedTable, topics: Mapping[str, TopicMetadata]
+    ) -> list[tuple[TopicPartition, EncodedRows]]:
+        portion = portion.combine_chunks()
+        if len(prepared.topics) == 1:
+            return self._encode_topic(portion, ends, topics[prepared.topics[0]], prepared.wall_ms)
+        encoded: list[tuple[TopicPartition, EncodedRows]] = []
+        sizes = np.diff(ends, prepend=0)
+        for name in prepared.topics:
+            rows = np.flatnonzero(pc.equal(portion["topic"], name).to_numpy(zero_copy_only=False))
+            if len(rows):
+                own = portion.take(pa.array(rows))
+                encoded += self._encode_topic(own, np.cumsum(sizes[rows]), topics[name], prepared.wall_ms)
+        return encoded
+
+    # One topic
+
+    def _encode_topic(
+        self, rows: Any, ends: Int64s, topic: TopicMetadata, wall_ms: int
+    ) -> list[tuple[TopicPartition, EncodedRows]]:
+        partitions = self._partitions(rows, ends, topic)
+        rows = rows.select([name for name in rows.column_names if name not in ("topic", "partition")])
+        lowest, highest = int(partitions.min()), int(partitions.max())
+        if lowest == highest:
+            return self._encode_partition(rows, TopicPartition(topic.name, lowest), wall_ms)
+        order = np.argsort(partitions, kind="stable")
+        rows = rows.take(pa.array(order))
+        partitions = partitions[order]
+        firsts = np.flatnonzero(np.diff(partitions, prepend=NO_PARTITION)).tolist()
+        encoded: list[tuple[TopicPartition, EncodedRows]] = []
+        for first, last in zip(firsts, [*firsts[1:], len(partitions)], strict=True):
+            target = TopicPartition(topic.name, int(partitions[first]))
+            encoded += self._encode_partition(rows.slice(first, last - first), target, wall_ms)
+        return encoded
+
+    def _encode_partition(
+        self, rows: Any, target: TopicPartition, wall_ms: int
+    ) -> list[tuple[TopicPartition, EncodedRows]]:
+        settings = self._settings
+        try:
+            batches = encode_columns(
+                rows,
+                codec=settings.codec,
+                level=settings.compression_level,
+                max_batch_size=self._batch_size,
+                default_timestamp_ms=wall_ms,
+                transactional=settings.transactional_id is not None,
+            )
+        except InvalidRecordError as e:
+            raise SerializationError(f"{target.topic}: {e.message}") from e
+        return [(target, EncodedRows(batch.data, batch.record_count)) for batch in batches]
+
+    def _partitions(self, rows: Any, ends: Int64s, topic: TopicMetadata) -> Int64s:
+        """For each row the one it asks for, or that of its key, or one that its neighbours go to as well."""
+        partitions = np.full(len(ends), NO_PARTITION, np.int64)
+        if "partition" in rows.column_names:
+            partitions = _asked_partitions(rows["partition"], topic)
+        open_rows = partitions == NO_PARTITION
+        if not open_rows.any():
+            return partitions
+        if self._partitioner is not None:
+            self._ask_partitioner(partitions, rows, topic)
+        elif "key" in rows.column_names and not self._settings.ignore_keys:
+            keyed = partitions_for_keys(_one_array(rows["key"]), topic.partition_count)
+            partitions[open_rows] = keyed[open_rows]
+        self._stick(partitions, ends, topic)
+        return partitions
+
+    def _ask_partitioner(self, partitions: Int64s, rows: Any, topic: TopicMetadata) -> None:
+        assert self._partitioner is not None
+        keys = rows["key"].to_pylist() if "key" in rows.column_names else [None] * len(partitions)
+        values = rows["value"].to_pylist()
+        for row in np.flatnonzero(partitions == NO_PARTITION).tolist():
+            chosen = self._partitioner(topic.name, keys[row], values[row], topic.partition_count, topic.available)
+            if chosen not in topic.partitions:
+                raise _no_such_partition(topic, chosen)
+            partitions[row] = chosen
+
+    def _stick(self, partitions: Int64s, ends: Int64s, topic: TopicMetadata) -> None:
+        """What has no partition yet goes to one at a time, for as many bytes as a batch has (KIP-480)."""
+        rows = np.flatnonzero(partitions == NO_PARTITION)
+        if not len(rows):
+            return
+        choice = self._choices.get(topic.name)
+        if choice is None:
+            choice = self._choices[topic.name] = StickyChoice(self._batch_size, self._random_below)
+        sizes = np.diff(ends, prepend=0)[rows]
+        batches = (np.cumsum(sizes) - sizes) // self._batch_size
+        for number in range(int(batches[-1]) + 1):
+            own = batches == number
+            partitions[rows[own]] = choice.choose(topic.available, topic.partition_count)
+            choice.produced(int(sizes[own].sum()))
+
+
+def _choose(table: Any, columns: TableColumns) -> Any:
+    """The columns that are sent, under the names of `TableColumns`."""
+    chosen: dict[str, Any] = {}
+    for field, name in columns._asdict().items():
+        if name is None:
+            continue
+        count = table.column_names.count(name)
+        if count > 1:
+            raise SerializationError(f"the table has {count} columns {name!r}")
+        if count:
+            chosen[field] = table[name]
+        elif field == "value" or name != getattr(ASSUMED, field):
+            known = ", ".join(table.column_names)
+            raise SerializationError(f"the table has no column {name!r} for the {field}; its columns: {known}")
+    for field in ("key", "value"):
+        if field in chosen:
+            chosen[field] = _as_bytes(chosen[field], field)
+    if "timestamp" in chosen:
+        chosen["timestamp"] = _as_milliseconds(chosen["timestamp"])
+    return pa.table(chosen)
+
+
+def _as_bytes(column: Any, field: str) -> Any:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if not any(fits(kind) for fits in _BYTES_OR_TEXT):
+        raise SerializationError(
+            f"the column for the {field} is {kind}, and must be bytes or text: cast it to what shall be sent"
+        )
+    return column
+
+
+def _as_milliseconds(column: Any) -> Any:
+    kind = column.type
+    if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+        raise SerializationError(f"the column for the timestamp is {kind}, neither a timestamp nor milliseconds")
+    try:
+        if pa.types.is_timestamp(kind):
+            column = column.cast(pa.timestamp("ms", tz=kind.tz), safe=False)
+        column = column.cast(pa.int64())
+    except pa.ArrowInvalid as e:
+        raise SerializationError("the column for the timestamp does not fit 64 bits of milliseconds") from e
+    earliest = pc.min(column).as_py()
+    if earliest is not None and earliest < 0:
+        row = pc.index(column, earliest).as_py()
+        raise SerializationError(f"row {row}: the timestamp must not be before 1970, but was {earliest} ms")
+    return column
+
+
+def _topics_of(table: Any) -> tuple[str, ...]:
+    if "topic" not in table.column_names:
+        raise SerializationError("send_arrow needs a topic, or a table with a column that names one for each row")
+    column = table["topic"]
+    if column.null_count:
+        raise SerializationError("a row names no topic: the column for the topic has nulls")
+    names = pc.unique(column).to_pylist()
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise SerializationError(f"the topic must be a name, but was {name!r}")
+    return tuple(names)
+
+
+def _row_sizes(table: Any) -> Int64s:
+    """How much each row adds to the size of its batch, as `record_size` counts."""
+    sizes = np.full(table.num_rows, RECORD_OVERHEAD, np.int64)
+    for name in ("key", "value"):
+        if name in table.column_names and not pa.types.is_null(table[name].type):
+            lengths = pc.fill_null(pc.binary_length(table[name].cast(pa.large_binary())), 0)
+            sizes += lengths.to_numpy()
+    if "headers" in table.column_names:
+        first = 0
+        for chunk in table["headers"].chunks:
+            sizes[first : first + len(chunk)] += _header_sizes(chunk)
+            first += len(chunk)
+    return sizes
+
+
+def _header_sizes(headers: Any) -> Int64s:
+    if headers.null_count == len(headers):
+        return np.zeros(len(headers), np.int64)
+    try:
+        headers = headers.cast(HEADERS_TYPE)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise SerializationError(
+            f"the column for the headers is {headers.type}, and must be a list of (key, value)"
+        ) from e
+    counts = pc.fill_null(headers.value_lengths(), 0).to_numpy(zero_copy_only=False)
+    names, values = headers.flatten().flatten()
+    totals = np.zeros(len(names) + 1, np.int64)
+    for part in (names, values):
+        totals[1:] += pc.fill_null(pc.binary_length(part), 0).to_numpy(zero_copy_only=False)
+    np.cumsum(totals[1:] + _HEADER_OVERHEAD, out=totals[1:])
+    edges = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=edges[1:])
+    return np.diff(totals[edges])
+
+
+def _asked_partitions(column: Any, topic: TopicMetadata) -> Int64s:
+    if not pa.types.is_integer(column.type):
+        raise SerializationError(f"the column for the partition is {column.type}, and must be whole numbers")
+    asked = pc.fill_null(column.cast(pa.int64()), NO_PARTITION).to_numpy()
+    is_null = pc.is_null(column).to_numpy()
+    unknown = ~is_null & ~np.isin(asked, np.fromiter(topic.partitions, np.int64))
+    if unknown.any():
+        raise _no_such_partition(topic, int(asked[unknown][0]))
+    return np.array(asked, np.int64)
+
+
+def _no_such_partition(topic: TopicMetadata, partition: int) -> ClientError:
+    count = topic.partition_count
+    return ClientError(f"topic {topic.name} has the partitions 0 to {count - 1}, and no partition {partition}")
+
+
+def _one_array(column: Any) -> Any:
+    column = column.combine_chunks()
+    return column if not isinstance(column, pa.ChunkedArray) else pa.concat_arrays(column.chunks)
