@@ -113,6 +113,11 @@ class SourceOptions:
     reads_committed: bool
 
     @classmethod
+    def for_either(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Before it is known whether the query is a stream: what is wrong for both is refused."""
+        return cls._of(options, _parse(options), default_start=LATEST)
+
+    @classmethod
     def for_stream(cls, options: Mapping[str, str]) -> SourceOptions:
         values = _parse(options)
         for name in _ENDS:

@@ -1,0 +1,149 @@
+"""What a task does: reads one range of offsets from one partition as Arrow batches.
+
+The client fetches ahead in its own thread while Spark is busy with the batch before. Reading the same range again gives
+the same rows, so a task that failed can simply be run again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
+
+from ottla.base.errors import OttlaError
+from ottla.base.types import TopicPartition
+from ottla.client.errors import OffsetOutOfRangeError
+from ottla.records.columns import HEADERS_TYPE
+from ottla.spark.connections import BytesConsumer, consumer_for
+from ottla.spark.data_loss import report_loss
+from ottla.spark.offsets import OffsetRange
+from ottla.spark.options import SourceOptions
+from ottla.spark.source_schema import SourceColumns
+
+_FETCH_BYTES = "4194304"
+_POLL_S = 1.0
+_OFFSET = "offset"
+
+
+class RangePartition(InputPartition):
+    """An offset range as Spark ships it to a task."""
+
+    def __init__(self, topic: str, partition: int, start_offset: int, end_offset: int) -> None:
+        super().__init__(f"{topic}-{partition}")
+        self.topic = topic
+        self.partition = partition
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+
+    @classmethod
+    def of(cls, one: OffsetRange) -> RangePartition:
+        return cls(*one.topic_partition, one.start_offset, one.end_offset)
+
+
+class MissingRecordsError(OttlaError):
+    """Records that the broker says it has did not come."""
+
+
+@dataclass(frozen=True)
+class RangeReader:
+    """All that tasks need to know, small enough to be sent with each."""
+
+    consumer: Mapping[str, str]
+    columns: SourceColumns
+    poll_timeout_ms: int
+    fail_on_data_loss: bool
+
+    @classmethod
+    def of(cls, options: SourceOptions, columns: SourceColumns) -> RangeReader:
+        # Whoever reads a range must be told if it is gone, and not be given another one.
+        own = {"auto.offset.reset": "none", "allow.auto.create.topics": "false"}
+        settings = {"max.partition.fetch.bytes": _FETCH_BYTES, **options.client, **own}
+        return cls(settings, columns, options.poll_timeout_ms, options.fail_on_data_loss)
+
+    def read(self, wanted: InputPartition) -> Iterator[Any]:
+        # Spark makes up a partition of its own where there are none to read.
+        if not isinstance(wanted, RangePartition):
+            return
+        topic_partition = TopicPartition(wanted.topic, wanted.partition)
+        with consumer_for(self.consumer) as consumer:
+            consumer.assign([topic_partition])
+            consumer.seek(topic_partition, wanted.start_offset)
+            yield from self._read_on(consumer, topic_partition, wanted.end_offset)
+
+    def _read_on(self, consumer: BytesConsumer, topic_partition: TopicPartition, end_offset: int) -> Iterator[Any]:
+        position = consumer.position(topic_partition)
+        moved_s = time.monotonic()
+        while position < end_offset:
+            try:
+                rows = self._poll(consumer)
+            except OffsetOutOfRangeError:
+                if not self._skip_what_is_gone(consumer, topic_partition, position, end_offset):
+                    return
+                rows = None
+            if rows is not None and rows.num_rows:
+                yield from self._fit(rows, end_offset)
+            reached = consumer.position(topic_partition)
+            if reached > position:
+                position, moved_s = reached, time.monotonic()
+            elif (time.monotonic() - moved_s) * 1000 > self.poll_timeout_ms:
+                self._give_up(topic_partition, position, end_offset)
+                return
+
+    def _skip_what_is_gone(
+        self, consumer: BytesConsumer, topic_partition: TopicPartition, position: int, end_offset: int
+    ) -> bool:
+        """Whether there is something left to read of the range, from where it is left."""
+        begins = consumer.beginning_offsets([topic_partition])[topic_partition]
+        ends = consumer.end_offsets([topic_partition])[topic_partition]
+        held = f"{topic_partition} holds offsets {begins} up to {ends}"
+        report_loss([f"{held}, and {position} up to {end_offset} were to be read"], fail=self.fail_on_data_loss)
+        if not position < begins < end_offset:
+            return False
+        consumer.seek(topic_partition, begins)
+        return True
+
+    def _give_up(self, topic_partition: TopicPartition, position: int, end_offset: int) -> None:
+        told = f"{topic_partition}: nothing came for {self.poll_timeout_ms} ms at {position}, before {end_offset}"
+        if self.fail_on_data_loss:
+            raise MissingRecordsError(
+                f"{told}; check that its broker is well, set kafkaConsumer.pollTimeoutMs to wait longer, or"
+                " failOnDataLoss=false to go on without the rest of this range"
+            )
+        report_loss([told], fail=False)
+
+    def _poll(self, consumer: BytesConsumer) -> Any:
+        records = consumer.poll(_POLL_S, 10_000)
+        columns = {
+            "key": pa.array([record.key for record in records], pa.binary()),
+            "value": pa.array([record.value for record in records], pa.binary()),
+            "topic": pa.array([record.topic for record in records], pa.string()),
+            "partition": pa.array([record.partition for record in records], pa.int32()),
+            "offset": pa.array([record.offset for record in records], pa.int64()),
+            "timestamp": pa.array([record.timestamp for record in records], pa.timestamp("ms", tz="UTC")),
+            "timestampType": pa.array([int(record.timestamp_type) for record in records], pa.int32()),
+            "headers": pa.array(
+                [
+                    [{"key": key, "value": value} for key, value in record.headers] if record.headers else None
+                    for record in records
+                ],
+                HEADERS_TYPE,
+            ),
+        }
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _fit(self, rows: Any, end_offset: int) -> Iterator[Any]:
+        """The rows of the range in the form Spark asked for."""
+        offsets = rows.column(_OFFSET)
+        if offsets[-1].as_py() >= end_offset:
+            rows = rows.slice(0, pc.sum(pc.less(offsets, end_offset)).as_py())
+            if not rows.num_rows:
+                return
+        schema = self.columns.arrow_schema
+        # Kafka counts milliseconds, Spark microseconds; nothing else needs a conversion.
+        arrays = [rows.column(field.name).cast(field.type) for field in schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
