@@ -1,0 +1,177 @@
+"""The writers Spark asks for: rows of a batch job or of micro-batches into topics.
+
+Turns what Spark calls into what `sink_transactions` does. Nothing here connects before a task has rows, for Spark makes
+these objects several times for each batch.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from ottla.base.errors import InvalidConfigError, OttlaError
+from ottla.client.sync import Admin, Producer
+from ottla.spark.sink_options import Delivery, SinkOptions
+from ottla.spark.sink_rows import Rows
+from ottla.spark.sink_transactions import (
+    Batch,
+    TaskResult,
+    abort_batch,
+    commit_batch,
+    commit_prepared,
+    write_task,
+    write_task_once,
+)
+
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+_RUN = "spark.jobGroup.id"
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """From a task to the driver, which knows of the batch only what tasks tell it."""
+
+    result: TaskResult
+    batch: Batch | None = None
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    if overwrite:
+        raise InvalidConfigError("mode", 'a topic cannot be overwritten: write to it with mode("append")')
+    parsed = SinkOptions.parse(options, schema, default=Delivery.AT_LEAST_ONCE)
+    if parsed.delivery is Delivery.EXACTLY_ONCE:
+        return TransactionalBatchWriter(parsed)
+    return PlainBatchWriter(parsed)
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    """Spark asks to overwrite in the output mode complete. As in its Kafka sink, all rows are appended then."""
+    parsed = SinkOptions.parse(options, schema, default=Delivery.EXACTLY_ONCE)
+    if parsed.delivery is Delivery.EXACTLY_ONCE:
+        return TransactionalStreamWriter(parsed)
+    return PlainStreamWriter(parsed)
+
+
+class PlainBatchWriter(DataSourceArrowWriter):
+    """At least once: rows are visible as they are written, and written again by a task that is tried again."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return TaskMessage(_write_plainly(self._options, iterator))
+
+
+class PlainStreamWriter(DataSourceStreamArrowWriter):
+    """At least once."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return TaskMessage(_write_plainly(self._options, iterator))
+
+
+class TransactionalBatchWriter(DataSourceArrowWriter):
+    """Nothing is visible before all tasks are done, and nothing twice.
+
+    A driver that dies while it commits leaves the transactions of some tasks committed: unlike a stream, a job has
+    no checkpoint from which to go on.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._job = f"{options.sink_id}-{uuid.uuid4()}"
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        rows = Rows(iterator, self._options.topic)
+        name = f"{self._job}-{_task_context().partitionId()}"
+        return TaskMessage(write_task_once(self._options.producer, name, rows))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        results = [result for result in _results(messages) if result is not None]
+        prepared = [result.transaction for result in results if result.transaction is not None]
+        if prepared:
+            with Admin(self._options.admin) as admin:
+                commit_prepared(admin, prepared)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        abort_batch(self._options.admin, self._job, _results(messages))
+
+
+class TransactionalStreamWriter(DataSourceStreamArrowWriter):
+    """Exactly once, over restarts from the checkpoint: see `sink_transactions`."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        context = _task_context()
+        batch = self._batch(context)
+        rows = Rows(iterator, self._options.topic)
+        result = write_task(self._options.producer, self._options.admin, batch, context.partitionId(), rows)
+        return TaskMessage(result, batch)
+
+    def _batch(self, context: TaskContext) -> Batch:
+        query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+        if query is None or number is None:
+            raise OttlaError("the task is not part of a micro-batch: Spark has given it no query id or no batch id")
+        return Batch(self._sink(query), context.getLocalProperty(_RUN) or "", int(number))
+
+    def _sink(self, query: str) -> str:
+        """The query's id is kept in its checkpoint: a new checkpoint counts batches from 0 again, and is a new sink."""
+        return f"{self._options.sink_id}-{query}"
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        batch = _batch_of(messages)
+        if batch is not None:
+            commit_batch(self._options.admin, batch, [result for result in _results(messages) if result is not None])
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        batch = _batch_of(messages)
+        query = query_id_of(self._options.checkpoint) if self._options.checkpoint is not None else None
+        sink = batch.sink if batch is not None else self._sink(query) if query is not None else None
+        abort_batch(self._options.admin, sink, _results(messages))
+
+
+def _write_plainly(options: SinkOptions, batches: Iterable[Any]) -> TaskResult:
+    rows = Rows(batches, options.topic)
+    if rows.are_none:
+        return TaskResult(0)
+    with Producer(options.producer) as producer:
+        return TaskResult(rows.send(producer))
+
+
+def _task_context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise OttlaError("rows can only be written by a task of Spark")
+    return context
+
+
+def _results(messages: Iterable[WriterCommitMessage | None]) -> list[TaskResult | None]:
+    """By the number of the task. Tasks that have failed or were stopped have no message."""
+    return [message.result if isinstance(message, TaskMessage) else None for message in messages]
+
+
+def _batch_of(messages: Iterable[WriterCommitMessage | None]) -> Batch | None:
+    found = (message.batch for message in messages if isinstance(message, TaskMessage))
+    return next((batch for batch in found if batch is not None), None)
+
+
+def query_id_of(checkpoint: str) -> str | None:
+    """The id of the query a checkpoint belongs to, if it lies in a directory of this machine."""
+    try:
+        found = json.loads((Path(checkpoint.removeprefix("file:")) / "metadata").read_text())
+        return str(found["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
