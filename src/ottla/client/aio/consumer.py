@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast, overl
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
+from ottla.client.aio.arrow_reading import GROUP_SETTINGS, Bounds, Readable, read_table
 from ottla.client.aio.commits import CommitCallback, Commits, Offsets
 from ottla.client.aio.consumer_engine import ConsumerEngine
 from ottla.client.aio.group_runner import GroupRunner, RebalanceStep
@@ -19,9 +20,11 @@ from ottla.client.cluster import PartitionInfo
 from ottla.client.core.consumer_options import EARLIEST, LATEST, ConsumerSettings
 from ottla.client.core.consumer_record import AnyRecord, ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.core.fetch_planner import ClaimedData
 from ottla.client.core.fetched_data import Converters
 from ottla.client.core.group_protocol import GroupAssignor
 from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
+from ottla.client.core.on_demand import load_fetched_columns
 from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceListener
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import ClientClosedError, ClientError, CommitFailedError
@@ -99,7 +102,8 @@ class Consumer(Generic[K, V]):
         assignors: Sequence[GroupAssignor] = (),
         **settings: object,
     ) -> None:
-        self.settings = ConsumerSettings.parse(merge_settings(config, settings))
+        self._given = merge_settings(config, settings)
+        self.settings = ConsumerSettings.parse(self._given)
         self._engine = ConsumerEngine(self.settings)
         self._engine.convert = Converters(key_deserializer, value_deserializer)
         self._group = GroupRunner(self._engine, assignors)
@@ -229,6 +233,41 @@ class Consumer(Generic[K, V]):
                 return found
             await self._tell_listener(found)
 
+    async def poll_arrow(
+        self, timeout: float = 0.0, max_records: int | None = None, columns: Iterable[str] | None = None
+    ) -> Any:
+        """What was fetched as a pyarrow RecordBatch, decoded whole; one without rows if nothing came in time.
+
+        The columns are key, value, topic, partition, offset, timestamp and timestampType, and headers if they are
+        asked for. Positions, commits and rebalances are as with `poll`; deserializers and interceptors see no columns.
+        """
+        reading = load_fetched_columns()
+        schema = reading.chosen_columns(columns)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout
+        while True:
+            claimed = await self._next_claim(deadline_s - loop.time(), reading.CLAIM_BYTES)
+            if isinstance(claimed, RebalanceStep):
+                await self._tell_listener(claimed)
+                continue
+            batch = reading.decode_claimed(claimed, schema, max_records)
+            # What came may all have been hidden: markers, and what was aborted.
+            if batch.num_rows or loop.time() >= deadline_s:
+                return batch
+
+    async def to_arrow(
+        self, what: Readable, start: Bounds = "earliest", end: Bounds = "latest", columns: Iterable[str] | None = None
+    ) -> Any:
+        """A topic, or some partitions, as a pyarrow Table: everything from `start` up to and without `end`.
+
+        Each bound is an offset, "earliest", "latest" or a datetime, for all partitions or in a mapping for each. It has
+        nothing to do with what this consumer is subscribed to, or with its positions.
+        """
+        self._check_started()
+        alone = {name: value for name, value in self._given.items() if name not in GROUP_SETTINGS}
+        async with Consumer({**alone, "auto.offset.reset": "none"}) as reader:
+            return await read_table(reader, what, start, end, columns)
+
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         while True:
             for record in await self.poll(1.0):
@@ -273,12 +312,31 @@ class Consumer(Generic[K, V]):
             if records or loop.time() >= deadline_s:
                 return cast("list[ConsumerRecord[K, V]]", self._intercepted(records) if records else records)
 
-    def _take_if_quiet(self, records_max: int) -> list[ConsumerRecord[K, V]]:
-        """What is decoded already, unless a poll has something else to do first. For the thread that polls."""
+    async def _next_claim(self, timeout_s: float, bytes_max: int) -> list[ClaimedData] | RebalanceStep:
+        """The same for whoever decodes columns: what was fetched, or nothing if nothing came in time."""
+        step = await self._wait(timeout_s)
+        if step is not None:
+            return step
+        claimed = self._engine.planner.claim(bytes_max)
+        self._engine.wake()
+        return claimed
+
+    def _claim_if_quiet(self, bytes_max: int) -> list[ClaimedData]:
+        """What was fetched, unless a poll has something else to do first. For the thread that polls."""
+        planner = self._engine.planner
+        return planner.claim(bytes_max) if self._is_quiet() and planner.is_between_batches else []
+
+    def _is_quiet(self) -> bool:
         now_ms = self._engine.now_ms()
         if self._group.steps or self._engine.failure is not None or now_ms >= self._commits.due_ms:
-            return []
+            return False
         self._group.poll_timer.touch(now_ms)
+        return True
+
+    def _take_if_quiet(self, records_max: int) -> list[ConsumerRecord[K, V]]:
+        """What is decoded already, unless a poll has something else to do first. For the thread that polls."""
+        if not self._is_quiet():
+            return []
         records = self._engine.planner.take_decoded(records_max)
         return cast("list[ConsumerRecord[K, V]]", self._intercepted(records) if records else records)
 

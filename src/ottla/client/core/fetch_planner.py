@@ -45,6 +45,14 @@ class FetchCall(NamedTuple):
     names: dict[Uuid, str]
 
 
+class ClaimedData(NamedTuple):
+    """What was fetched of one partition, taken out to be decoded; void if the cursor has had another turn meanwhile."""
+
+    cursor: Cursor
+    turn: int
+    chunk: FetchedData
+
+
 class FetchPlanner:
     def __init__(self, settings: ConsumerSettings, cursors: Cursors, metadata: MetadataCache) -> None:
         self._settings = settings
@@ -280,6 +288,29 @@ class FetchPlanner:
         if self._has_ready():
             self._take_ready(taken, records_max)
         return taken
+
+    def claim(self, bytes_max: int) -> list[ClaimedData]:
+        """What was fetched, up to about `bytes_max`, for whoever decodes it and moves the cursors past it.
+
+        Raises what stands in the way of a partition, if there is nothing else.
+        """
+        self._set_ready_aside()
+        claimed: list[ClaimedData] = []
+        cursors = [cursor for cursor in self._cursors.all() if not cursor.is_paused]
+        for cursor in cursors:
+            while cursor.chunks and bytes_max > 0:
+                claimed.append(ClaimedData(cursor, cursor.turn, cursor.chunks.popleft()))
+                bytes_max -= claimed[-1].chunk.byte_count
+        if not claimed:
+            for cursor in cursors:
+                if cursor.error is not None:
+                    raise cursor.error
+        return claimed
+
+    @property
+    def is_between_batches(self) -> bool:
+        """Whether no batch is decoded and only partly taken."""
+        return self._ready_cursor is None
 
     def _take_ready(self, taken: list[AnyRecord], room: int) -> None:
         cursor, ready, at = self._ready_cursor, self._ready, self._ready_at

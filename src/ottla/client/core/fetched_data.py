@@ -57,12 +57,17 @@ class FetchedData:
     ) -> None:
         """`aborted` holds (producer id, first offset) and is None unless the isolation level is read_committed."""
         self.topic_partition = topic_partition
+        self.aborted = None if aborted is None else tuple(aborted)
+        self.leftover: object = None
+        """What reading by the column has decoded and not given yet."""
         self._data = memoryview(records)
         self._start_offset = start_offset
         self._position = start_offset
-        self._check_crcs = check_crcs
+        self.check_crcs = check_crcs
         self._classes = classes
-        self._upcoming = None if aborted is None else sorted(aborted, key=lambda entry: entry[1], reverse=True)
+        self._upcoming = (
+            None if self.aborted is None else sorted(self.aborted, key=lambda entry: entry[1], reverse=True)
+        )
         self._aborted_producers: set[int] = set()
         self._headers = iter_headers(self._data)
         self._failure: CorruptRecordError | None = None
@@ -70,6 +75,21 @@ class FetchedData:
     @property
     def byte_count(self) -> int:
         return len(self._data)
+
+    @property
+    def data(self) -> memoryview:
+        return self._data
+
+    def from_its_start(self) -> FetchedData:
+        """The same bytes, not read yet."""
+        return FetchedData(
+            self.topic_partition,
+            self._data,
+            start_offset=self._start_offset,
+            aborted=self.aborted,
+            check_crcs=self.check_crcs,
+            classes=self._classes,
+        )
 
     @property
     def next_offset(self) -> int:
@@ -102,7 +122,7 @@ class FetchedData:
         return self._failure
 
     def _visible(self, batch: memoryview, header: BatchHeader) -> list[AnyRecord]:
-        if self._check_crcs and not crc_is_valid(batch, header):
+        if self.check_crcs and not crc_is_valid(batch, header):
             raise CorruptBatchError("its checksum is wrong")
         if header.attributes & CONTROL_BIT:
             if self._upcoming is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ottla.client.core.partitioners import Partitioner
@@ -14,11 +15,15 @@ if TYPE_CHECKING:
 
 def open_table_intake(settings: ProducerSettings, partitioner: Partitioner | None) -> TableIntake:
     """ImportError, with what to install, if columns cannot be used here."""
-    check_columns()
+    import ottla.records.columns  # noqa: F401  # it says what to install
     from ottla.client.core.table_intake import TableIntake
 
     return TableIntake(settings, partitioner=partitioner, random_below=random.randrange)
 
 
-def check_columns() -> None:
+def load_fetched_columns() -> ModuleType:
+    """`ottla.client.core.fetched_columns`, or ImportError with what to install."""
     import ottla.records.columns  # noqa: F401  # it says what to install
+    from ottla.client.core import fetched_columns
+
+    return fetched_columns

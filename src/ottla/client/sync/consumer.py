@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from typing import Any, Generic, Self, TypeVar, overload
 
 from ottla.base.types import TopicPartition
+from ottla.client.aio.arrow_reading import Bounds, Readable
 from ottla.client.aio.commits import CommitCallback, Offsets
 from ottla.client.aio.consumer import Consumer as AsyncConsumer
 from ottla.client.aio.consumer import Deserializer
@@ -20,8 +21,10 @@ from ottla.client.aio.group_runner import RebalanceStep
 from ottla.client.cluster import PartitionInfo
 from ottla.client.core.consumer_record import ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.core.fetch_planner import ClaimedData
 from ottla.client.core.group_protocol import GroupAssignor
 from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
+from ottla.client.core.on_demand import load_fetched_columns
 from ottla.client.core.rebalance import ConsumerInterceptor, RebalanceListener
 from ottla.client.errors import ClientClosedError, ConcurrentUseError, ForkedError
 from ottla.client.sync.loop_thread import LoopThread
@@ -168,15 +171,60 @@ class Consumer(Generic[K, V]):
 
         Rebalances take place in here, so it has to be called at least every `max.poll.interval.ms`.
         """
-        self._check_usable()
-        if not self._polling.acquire(blocking=False):
-            raise ConcurrentUseError("another thread is polling this consumer; give every thread its own")
+        self._begin_poll()
         try:
             records_max = max_records or self.settings.max_poll_records
             # What is left of a batch needs no detour through the loop.
             return self._inner._take_if_quiet(records_max) or self._poll_in_loop(timeout, records_max)
         finally:
             self._polling.release()
+
+    def _begin_poll(self) -> None:
+        self._check_usable()
+        if not self._polling.acquire(blocking=False):
+            raise ConcurrentUseError("another thread is polling this consumer; give every thread its own")
+
+    def poll_arrow(
+        self, timeout: float = 0.0, max_records: int | None = None, columns: Iterable[str] | None = None
+    ) -> Any:
+        """What was fetched as a pyarrow RecordBatch, decoded whole; one without rows if nothing came in time.
+
+        The columns are key, value, topic, partition, offset, timestamp and timestampType, and headers if they are
+        asked for. Positions, commits and rebalances are as with `poll`; deserializers and interceptors see no columns.
+        """
+        reading = load_fetched_columns()
+        schema = reading.chosen_columns(columns)
+        self._begin_poll()
+        try:
+            deadline_s = time.monotonic() + timeout
+            while True:
+                # Arrow decodes without holding up other threads, so the loop fetches on meanwhile.
+                batch = reading.decode_claimed(self._claim(deadline_s, reading.CLAIM_BYTES), schema, max_records)
+                if batch.num_rows or time.monotonic() >= deadline_s:
+                    return batch
+        finally:
+            self._polling.release()
+
+    def _claim(self, deadline_s: float, bytes_max: int) -> list[ClaimedData]:
+        claimed = self._inner._claim_if_quiet(bytes_max)
+        if claimed:
+            self._thread.loop.call_soon_threadsafe(self._inner._engine.wake)
+            return claimed
+        while True:
+            found = self._thread.call(self._inner._next_claim(deadline_s - time.monotonic(), bytes_max))
+            if not isinstance(found, RebalanceStep):
+                return found
+            self._tell_listener(found)
+
+    def to_arrow(
+        self, what: Readable, start: Bounds = "earliest", end: Bounds = "latest", columns: Iterable[str] | None = None
+    ) -> Any:
+        """A topic, or some partitions, as a pyarrow Table: everything from `start` up to and without `end`.
+
+        Each bound is an offset, "earliest", "latest" or a datetime, for all partitions or in a mapping for each. It has
+        nothing to do with what this consumer is subscribed to, or with its positions.
+        """
+        return self._call(lambda: self._inner.to_arrow(what, start, end, columns))
 
     def _poll_in_loop(self, timeout: float, records_max: int) -> list[ConsumerRecord[K, V]]:
         deadline_s = time.monotonic() + timeout
