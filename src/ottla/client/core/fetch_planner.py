@@ -86,19 +86,33 @@ class FetchPlanner:
         if self.buffered_bytes() > self._settings.fetch_max_bytes:
             return []
         by_node: dict[int, list[Cursor]] = {}
+        full: set[int] = set()
         # Whoever was first last time comes last now: an answer has room for some partitions only.
         cursors = self._cursors.all()
         self._turn += 1
         start = self._turn % len(cursors) if cursors else 0
         for cursor in cursors[start:] + cursors[:start]:
             if not cursor.can_fetch(now_ms, chunks_max=CHUNKS_MAX):
+                if len(cursor.chunks) >= CHUNKS_MAX and not cursor.is_paused:
+                    full.add(self.node_for(cursor, now_ms))
                 continue
             node_id = self.node_for(cursor, now_ms)
             if node_id == NO_LEADER:
                 self._metadata.request_update()
             elif node_id not in self._in_flight:
                 by_node.setdefault(node_id, []).append(cursor)
-        return [self._call(node_id, chosen) for node_id, chosen in by_node.items()]
+        return [
+            self._call(node_id, chosen)
+            for node_id, chosen in by_node.items()
+            # A request about nothing but ends of logs would wait at the broker, and with it the partitions that are
+            # about to be read empty. Whoever takes their records makes the next plan.
+            if node_id not in full or not all(self._is_at_end(cursor) for cursor in chosen)
+        ]
+
+    def _is_at_end(self, cursor: Cursor) -> bool:
+        is_committed = self._settings.isolation is Isolation.READ_COMMITTED
+        end_offset = cursor.last_stable_offset if is_committed else cursor.high_watermark
+        return 0 <= end_offset <= cursor.fetch_offset
 
     def _call(self, node_id: int, cursors: list[Cursor]) -> FetchCall:
         settings = self._settings

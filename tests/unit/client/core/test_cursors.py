@@ -12,7 +12,7 @@ from ottla.client.core.consumer_options import EARLIEST, LATEST, ConsumerSetting
 from ottla.client.core.cursors import Cursor, Cursors, OffsetAndMetadata, Stage
 from ottla.client.core.fetch_planner import FetchCall, FetchPlanner
 from ottla.client.core.fetch_session import FetchSession, Wanted
-from ottla.client.core.metadata import MetadataCache
+from ottla.client.core.metadata import MetadataCache, PartitionLeader
 from ottla.client.errors import (
     CorruptRecordError,
     LogTruncationError,
@@ -220,6 +220,28 @@ def test_the_next_fetch_is_planned_before_the_last_is_read_and_no_more() -> None
     assert [record.offset for record in reader.planner.take(6)] == [0, 1, 2, 3, 4, 5]
     assert reader.planner.take(1) == []
     assert reader.call().request.topics[0].partitions[0].fetch_offset == 6
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_nobody_waits_at_the_end_of_a_log_while_others_are_being_read(isolation: str) -> None:
+    reader = Reader((FIRST, SECOND), isolation_level=isolation)
+    reader.metadata.learn_leader("t", 1, PartitionLeader(1, 1))
+    for round_number in range(2):
+        both = response(batch(3 * round_number), last_stable_offset=100)
+        # The open transaction at the end of the second keeps others than its own from being read.
+        end = {"high_watermark": 0, "last_stable_offset": 0}
+        if isolation == "read_committed":
+            end["high_watermark"] = 7
+        both.responses[0].partitions.append(FetchablePartitionResponse(partition_index=1, **end))
+        reader.planner.answered(reader.call(), both, 0)
+    assert reader.planner.plan(0) == []
+    reader.cursors.of(FIRST).is_paused = True
+    alone = reader.call()
+    assert list(alone.turns) == [SECOND]
+    reader.planner.failed(alone, 0)
+    reader.cursors.of(FIRST).is_paused = False
+    assert len(reader.planner.take(4)) == 4
+    assert set(reader.call(1000).turns) == {FIRST, SECOND}
 
 
 def test_records_are_taken_in_pieces_and_the_position_follows() -> None:
