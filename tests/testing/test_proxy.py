@@ -93,13 +93,16 @@ def test_connections_are_cut_at_any_byte_and_alike_with_the_same_seed(echo: tupl
     assert lengths(2) != first
 
 
-def test_refused_delayed_and_slow(echo: tuple[str, int]) -> None:
+def test_refused_delayed_cut_and_slow(echo: tuple[str, int]) -> None:
     with FaultProxy(NetworkFaults(refused_share=1.0), forward_to=echo) as proxy:
         assert echoed(proxy, b"x") == b""
         assert proxy.figures.refused == 1
         proxy.faults = NetworkFaults(delayed_share=1.0, delay_ms_max=5)
         assert echoed(proxy, DATA) == DATA
         assert proxy.figures.delayed > 0
+        proxy.faults = NetworkFaults(cut_share=1.0)
+        assert len(echoed(proxy, DATA)) < len(DATA)
+        assert proxy.figures.cut == 1
         proxy.faults = NetworkFaults(bytes_per_second=10_000_000)
         assert echoed(proxy, DATA) == DATA
 

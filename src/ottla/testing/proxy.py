@@ -38,6 +38,8 @@ class NetworkFaults(NamedTuple):
     """How much a connection carries to the broker, on average, before it is cut; None for any amount."""
     reply_bytes_until_cut: int | None = None
     """The same for what it carries to the client: the broker has done what was asked, and the client cannot know."""
+    cut_share: float = 0.0
+    """Of the pieces that pass, in either direction: those after some bytes of which the connection is cut."""
     refused_share: float = 0.0
     """Of the connections: those that are closed as soon as they are made."""
     delayed_share: float = 0.0
@@ -300,6 +302,9 @@ class _Passage:
         self._left[writer] = (faults, left)
         if left is not None and left < 0:
             writer.write(piece[:left])
+            return False
+        if faults.cut_share and self._rng.random() < faults.cut_share:
+            writer.write(piece[: self._rng.randrange(len(piece) + 1)])
             return False
         writer.write(piece)
         await writer.drain()
