@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-import confluent_kafka
 import pytest
 
 import ottla
@@ -13,7 +12,7 @@ from ottla import aio
 from ottla.base.errors import ErrorCode
 from ottla.client.core.producer_transaction import PreparedTransaction
 from tests.broker_process import BrokerProcess
-from tests.client.consumer_shells import PATIENCE_S
+from tests.interop.transactions.readers import read_values
 
 Prepare = Callable[[str, str, list[bytes]], PreparedTransaction]
 
@@ -47,32 +46,6 @@ def admin(broker: BrokerProcess, new_topic: str) -> Iterator[ottla.Admin]:
         yield admin
 
 
-def committed_values(bootstrap: str, topic: str, end_offset: int) -> list[bytes]:
-    """What a foreign client sees below `end_offset`, where nothing may be open any more."""
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": f"reader-of-{topic}",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-    values: list[bytes] = []
-    try:
-        while True:
-            message = consumer.poll(PATIENCE_S)
-            assert message is not None, "the reader was left waiting"
-            if message.error() is not None:
-                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
-                (position,) = consumer.position([confluent_kafka.TopicPartition(topic, 0)])
-                assert position.offset == end_offset
-                return values
-            values.append(message.value())
-    finally:
-        consumer.close()
-
-
 @pytest.mark.parametrize("prepare", [prepare, prepare_async])
 def test_a_closed_producers_transaction_is_committed_by_another_process(
     admin: ottla.Admin, broker: BrokerProcess, new_topic: str, prepare: Prepare
@@ -83,7 +56,7 @@ def test_a_closed_producers_transaction_is_committed_by_another_process(
     admin.end_transactions([prepared], committed=True).check()
     admin.end_transactions([prepared], committed=True).check()  # as after a lost answer
 
-    assert committed_values(broker.bootstrap, new_topic, 3) == [b"a", b"b"]
+    assert read_values(broker.bootstrap, new_topic) == [b"a", b"b"]
     (other_way,) = admin.end_transactions([prepared], committed=False).errors.values()
     assert other_way.code is ErrorCode.INVALID_TXN_STATE
 
@@ -97,7 +70,7 @@ def test_offsets_are_part_of_what_is_prepared(admin: ottla.Admin, broker: Broker
     admin.end_transactions([kept], committed=True).check()
     (found,) = admin.list_group_offsets([group], require_stable=True)[group].values()
     assert found.offset == 7
-    assert committed_values(broker.bootstrap, new_topic, 4) == [b"b"]
+    assert read_values(broker.bootstrap, new_topic) == [b"b"]
 
 
 def test_who_takes_over_the_id_aborts_what_was_prepared(
@@ -110,7 +83,7 @@ def test_who_takes_over_the_id_aborts_what_was_prepared(
         (error,) = admin.end_transactions([first], committed=committed).errors.values()
         assert error.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
     admin.end_transactions([second], committed=True).check()
-    assert committed_values(broker.bootstrap, new_topic, 4) == [b"b"]
+    assert read_values(broker.bootstrap, new_topic) == [b"b"]
 
 
 def test_a_producer_ends_its_own_prepared_transaction(
@@ -124,7 +97,7 @@ def test_a_producer_ends_its_own_prepared_transaction(
         with pytest.raises(ottla.errors.TransactionStateError, match="commit or abort the prepared transaction"):
             producer.send(new_topic, b"b")
         producer.commit_transaction()
-    assert committed_values(broker.bootstrap, new_topic, 2) == [b"a"]
+    assert read_values(broker.bootstrap, new_topic) == [b"a"]
 
 
 def test_what_could_not_be_stored_cannot_be_prepared(broker: BrokerProcess, admin: ottla.Admin, new_topic: str) -> None:
