@@ -29,7 +29,6 @@ from ottla.spark.connect.pgoutput import (
 
 _BOOL_OID = 16
 _NUMBER_OIDS = frozenset({20, 21, 23, 26, 700, 701, 1700})
-_JSON_OIDS = frozenset({114, 3802})
 _NOT_JSON_NUMBERS = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
@@ -197,12 +196,12 @@ def _object(pairs: list[tuple[Column, Cell]]) -> str:
 
 
 def _value(type_oid: int, text: str | None) -> str:
-    """Numbers and documents keep the digits and the form that PostgreSQL gave them; the rest is text."""
+    """Numbers keep the digits that PostgreSQL gave them. All else is its text, documents too: so nothing is lost."""
     if text is None:
         return "null"
     if type_oid == _BOOL_OID:
         return "true" if text == "t" else "false"
-    if (type_oid in _NUMBER_OIDS and text not in _NOT_JSON_NUMBERS) or type_oid in _JSON_OIDS:
+    if type_oid in _NUMBER_OIDS and text not in _NOT_JSON_NUMBERS:
         return text
     return _quoted(text)
 

@@ -144,7 +144,7 @@ def test_an_insert_keeps_digits_and_documents() -> None:
         "text": 'say "a"\n',
         "amount": None,
         "flag": True,
-        "document": {"a": [1]},
+        "document": '{"a": [1]}',
     }
     assert (row.lsn, row.seq, row.xid, row.committed_at) == (1000, 0, 7, BEGIN.committed_at)
 

@@ -1,0 +1,180 @@
+"""What a sink needs of a database: transactions, a table's shape, rows in, and the memory of the last batch.
+
+SQLite and PostgreSQL implement it. SQL that both understand is here; nothing here opens a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from ottla.base.errors import OttlaError
+from ottla.spark.connect.batch_progress import Progress
+from ottla.spark.connect.column_types import TableColumn
+
+PROGRESS_TABLE = "ottla_progress"
+
+SqlValue = str | int | float | bytes | bool | None
+"""What both drivers take as a parameter."""
+
+
+class DatabaseError(OttlaError):
+    """A database that cannot be used as asked; the message is for the person who set it up."""
+
+
+class TooManyRowsError(OttlaError):
+    """A batch is larger than what the driver should carry; the transaction is to be given up."""
+
+
+class Session(Protocol):
+    """One transaction."""
+
+    def columns(self, table: str) -> list[TableColumn] | None:
+        """None if there is no such table."""
+        ...
+
+    def unique_keys(self, table: str) -> list[frozenset[str]]:
+        """The column sets that a unique index without a condition keeps unique."""
+        ...
+
+    def create_table(self, table: str, schema: StructType, keys: Sequence[str]) -> None:
+        """Does nothing if the table is there."""
+        ...
+
+    def claim(self, sink: str) -> None:
+        """Until the transaction ends nobody else writes for this sink: a driver that was thought dead must wait."""
+        ...
+
+    def progress(self, sink: str) -> Progress | None: ...
+
+    def save_progress(self, sink: str, progress: Progress) -> None: ...
+
+    def append(self, table: str, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None: ...
+
+    def upsert(self, table: str, names: Sequence[str], keys: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:
+        """Of rows with the same key the last one stays."""
+        ...
+
+    def run(self, statement: str, rows: Sequence[Sequence[SqlValue]] = ((),)) -> None:
+        """The statement once for each row of parameters, which it names by `?`."""
+        ...
+
+
+class Filled(NamedTuple):
+    """A staging table that tasks have filled, and which attempts (part, attempt) of them count."""
+
+    staging: str
+    attempts: tuple[tuple[int, int], ...]
+
+
+class Staging(Protocol):
+    """Rows written by tasks, outside of the sink's transaction, and taken over inside of it."""
+
+    def clean(self) -> None:
+        """Removes what batches that never ended have left."""
+        ...
+
+    def fill(self, frame: DataFrame, table: str) -> Filled: ...
+
+    def take_over(
+        self, session: Session, filled: Filled, table: str, names: Sequence[str], keys: Sequence[str]
+    ) -> None:
+        """Moves the rows into `table`; with keys as an upsert."""
+        ...
+
+    def drop(self, session: Session, filled: Filled) -> None: ...
+
+
+class Database(Protocol):
+    shown_url: str
+    """The address without its password, for messages."""
+
+    def transaction(self) -> AbstractContextManager[Session]:
+        """Committed at the end of the block, rolled back if it raises. DatabaseError if there is no connection."""
+        ...
+
+    def exists(self) -> bool:
+        """False if a transaction would create the database itself; DatabaseError if it could not."""
+        ...
+
+    def staging(self, sink: str) -> Staging | None:
+        """How tasks write big batches; None where only the driver can write."""
+        ...
+
+
+def open_database(url: str, *, directory: Path | None = None) -> Database:
+    """`sqlite:path` (also `sqlite:///path`; relative to `directory`) or `postgresql://user@host:port/name`."""
+    scheme, colon, rest = url.partition(":")
+    if scheme == "sqlite" and rest.removeprefix("///"):
+        from ottla.spark.connect.sqlite import SqliteDatabase
+
+        return SqliteDatabase((directory or Path()) / Path(rest.removeprefix("///")).expanduser())
+    if scheme in ("postgresql", "postgres") and colon:
+        try:
+            from ottla.spark.connect.postgresql import PostgresDatabase
+        except ImportError as e:
+            raise DatabaseError("PostgreSQL needs its driver: pip install 'ottla[connect]'") from e
+        return PostgresDatabase(url)
+    raise DatabaseError(
+        f"{scheme!r} is no database that is known here: write sqlite:path or postgresql://user@host/name"
+    )
+
+
+def without_password(url: str) -> str:
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    query = "&".join(item for item in parts.query.split("&") if not item.startswith("password="))
+    return parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=query).geturl()
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_table(table: str) -> str:
+    """A table's name, perhaps after its schema's and a dot."""
+    return ".".join(quoted(part) for part in table.split(".", 1))
+
+
+def quoted_list(names: Iterable[str]) -> str:
+    return ", ".join(quoted(name) for name in names)
+
+
+def conflict_clause(names: Sequence[str], keys: Sequence[str]) -> str:
+    """What an INSERT does about a row whose key is there: replace all other columns."""
+    others = [name for name in names if name not in keys]
+    if not others:
+        return f"ON CONFLICT ({quoted_list(keys)}) DO NOTHING"
+    changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
+    return f"ON CONFLICT ({quoted_list(keys)}) DO UPDATE SET {changes}"
+
+
+def insert_statement(table: str, names: Sequence[str], keys: Sequence[str] = ()) -> str:
+    """With keys it is an upsert."""
+    marks = ", ".join("?" * len(names))
+    statement = f"INSERT INTO {quoted_table(table)} ({quoted_list(names)}) VALUES ({marks})"
+    return f"{statement} {conflict_clause(names, keys)}" if keys else statement
+
+
+def create_statement(table: str, types: Mapping[str, str], keys: Sequence[str]) -> str:
+    parts = [f"{quoted(name)} {kind}" for name, kind in types.items()]
+    if keys:
+        parts.append(f"PRIMARY KEY ({quoted_list(keys)})")
+    return f"CREATE TABLE IF NOT EXISTS {quoted_table(table)} ({', '.join(parts)})"
+
+
+def at_most(batches: Iterable[pa.RecordBatch], max_rows: int | None) -> Iterator[pa.RecordBatch]:
+    """The batches, until they hold more than `max_rows` rows: then TooManyRowsError."""
+    count = 0
+    for batch in batches:
+        count += batch.num_rows
+        if max_rows is not None and count > max_rows:
+            raise TooManyRowsError(f"more than {max_rows} rows")
+        yield batch

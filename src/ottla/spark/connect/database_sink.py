@@ -1,0 +1,58 @@
+"""The part `database` of a pipeline: a table of SQLite or PostgreSQL, written exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from ottla.spark.connect.batch_writer import BatchWriter
+from ottla.spark.connect.column_types import TableSchemaError
+from ottla.spark.connect.database import DatabaseError, open_database
+from ottla.spark.connect.database_target import FLOW_MODES, STAGING_ROWS, Target
+from ottla.spark.pipeline.parts import Finding, FlowContext
+from ottla.spark.pipeline.section import Section
+
+
+class DatabaseSink:
+    """Options: url, table, mode, keys, create, staging, staging_rows, on_new_checkpoint."""
+
+    def __init__(self, section: Section, target: Target) -> None:
+        self._section = section
+        self.target = target
+
+    @classmethod
+    def from_section(cls, section: Section) -> Self:
+        url = section.take("url", str)
+        try:
+            database = open_database(url, directory=section.directory)
+        except DatabaseError as e:
+            section.fail("url", str(e))
+        target = Target(
+            database=database,
+            table=section.take("table", str),
+            mode=section.take_choice("mode", FLOW_MODES, "append"),
+            keys=tuple(section.take("keys", list[str], [])),
+            create=section.take("create", bool, False),
+            staging=section.take_choice("staging", ("auto", "always", "never"), "auto"),
+            staging_rows=section.take("staging_rows", int, STAGING_ROWS),
+            accept_new_checkpoint=section.take_choice("on_new_checkpoint", ("refuse", "accept"), "refuse") == "accept",
+        )
+        section.finish()
+        return cls(section, target)
+
+    def check(self) -> Sequence[Finding]:
+        try:
+            self.target.check()
+        except (DatabaseError, TableSchemaError) as e:
+            return [str(e)]
+        return []
+
+    def writer(self, frame: DataFrame, *, flow: FlowContext) -> DataStreamWriter:
+        try:
+            self.target.check(frame.schema, flow.mode)
+        except (DatabaseError, TableSchemaError) as e:
+            self._section.fail("table", str(e))
+        return frame.writeStream.foreachBatch(BatchWriter(self.target, flow.sink_id, flow.checkpoint))

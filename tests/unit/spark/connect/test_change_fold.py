@@ -1,0 +1,113 @@
+"""Changes folded into statements leave a table as if each had been applied on its own."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.spark.connect import change_fold
+from ottla.spark.connect.change_fold import Change, ChangeError, ChangeFold, Step
+
+NAMES = ("id", "name", "note")
+Table = dict[int, dict[str, object]]
+
+
+def change(
+    op: str, after: dict[str, object] | None = None, *, key: int | None = None, old: int | None = None
+) -> Change:
+    return Change(
+        op,
+        before=None if old is None else json.dumps({"id": old}),
+        after=None if after is None else json.dumps(after),
+        key=None if key is None else json.dumps({"id": key}),
+    )
+
+
+def steps(*changes: Change) -> list[Step]:
+    return list(ChangeFold("t", NAMES, ("id",)).steps(changes))
+
+
+def applied(changes: list[Change], start: Table) -> Table:
+    """What a real database makes of the statements."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute('CREATE TABLE "t" ("id" INTEGER PRIMARY KEY, "name" TEXT NOT NULL, "note" TEXT)')
+    connection.executemany(
+        "INSERT INTO t VALUES (?, ?, ?)", [(key, row["name"], row["note"]) for key, row in start.items()]
+    )
+    for step in ChangeFold("t", NAMES, ("id",)).steps(changes):
+        connection.executemany(step.statement, step.rows)
+    return {key: {"id": key, "name": name, "note": note} for key, name, note in connection.execute("SELECT * FROM t")}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Table, list[Change], Table]:
+    """A table, changes a database could have made to it, and the table after them."""
+    texts = st.text("ab?%\"'", min_size=1, max_size=2)
+    start: Table = {
+        key: {"id": key, "name": draw(texts), "note": draw(texts)} for key in draw(st.sets(st.integers(0, 4)))
+    }
+    table = {key: dict(row) for key, row in start.items()}
+    changes = []
+    for _ in range(draw(st.integers(0, 25))):
+        op = draw(st.sampled_from(["put", "patch", "delete", "move", "truncate"]))
+        key = draw(st.integers(0, 4))
+        row: dict[str, object] = {"id": key, "name": draw(texts), "note": draw(st.none() | texts)}
+        if op == "put":
+            changes.append(change("update" if key in table else "insert", row, key=key))
+            table[key] = row
+        elif op == "patch" and key in table:
+            del row["note"]
+            changes.append(change("update", row, key=key))
+            table[key] |= row
+        elif op == "delete" and key in table:
+            changes.append(change("delete", key=key))
+            del table[key]
+        elif op == "move" and key not in table and table:
+            old = draw(st.sampled_from(sorted(table)))
+            del row["note"]
+            changes.append(change("update", row, key=key, old=old))
+            table[key] = table.pop(old) | row
+        elif op == "truncate":
+            changes.append(change("truncate"))
+            table.clear()
+    return start, changes, table
+
+
+@given(histories(), st.integers(1, 5))
+def test_folding_changes_nothing(history: tuple[Table, list[Change], Table], max_pending_keys: int) -> None:
+    start, changes, expected = history
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(change_fold, "MAX_PENDING_KEYS", max_pending_keys)
+        assert applied(changes, start) == expected
+
+
+def test_many_changes_of_a_row_are_one_statement() -> None:
+    found = steps(*[change("update", {"id": 1, "name": str(n), "note": None}, key=1) for n in range(100)])
+    assert [len(step.rows) for step in found] == [1]
+
+
+def test_digits_are_kept() -> None:
+    fold = ChangeFold("t", ("id", "amount"), ("id",))
+    after = '{"id":1,"amount":12345678901234567890.10}'
+    (step,) = fold.steps([Change("insert", None, after, None)])
+    assert step.rows == [["12345678901234567890.10", 1]]
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (Change("upsert", None, '{"id":1}', None), "no change 'upsert'"),
+        (Change("insert", None, None, None), "no JSON"),
+        (Change("insert", None, "[1]", None), "no JSON object"),
+        (Change("insert", None, '{"name":"a"}', None), "key column 'id'"),
+        (Change("insert", None, '{"id":1,"colour":"red"}', None), "no column 'colour'"),
+        (Change("delete", None, None, None), "no JSON"),
+    ],
+)
+def test_changes_that_cannot_be_applied(bad: Change, words: str) -> None:
+    with pytest.raises(ChangeError, match=words):
+        steps(bad)
