@@ -18,7 +18,6 @@ from pyspark.sql.datasource import InputPartition
 from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
 from ottla.client.errors import OffsetOutOfRangeError
-from ottla.records.columns import HEADERS_TYPE
 from ottla.spark.connections import BytesConsumer, consumer_for
 from ottla.spark.data_loss import report_loss
 from ottla.spark.offsets import OffsetRange
@@ -26,7 +25,10 @@ from ottla.spark.options import SourceOptions
 from ottla.spark.source_schema import SourceColumns
 
 _FETCH_BYTES = "4194304"
-_POLL_S = 1.0
+_FETCH_WAIT_MS = "5"
+"""What a task reads is there. Only what is fetched beyond it would wait, and hold up the next task's first fetch."""
+_POLL_S = 0.1
+"""Short, because a range may end with records that nobody is shown, and then nothing comes at all."""
 _OFFSET = "offset"
 
 
@@ -62,7 +64,12 @@ class RangeReader:
     def of(cls, options: SourceOptions, columns: SourceColumns) -> RangeReader:
         # Whoever reads a range must be told if it is gone, and not be given another one.
         own = {"auto.offset.reset": "none", "allow.auto.create.topics": "false"}
-        settings = {"max.partition.fetch.bytes": _FETCH_BYTES, **options.client, **own}
+        settings = {
+            "max.partition.fetch.bytes": _FETCH_BYTES,
+            "fetch.max.wait.ms": _FETCH_WAIT_MS,
+            **options.client,
+            **own,
+        }
         return cls(settings, columns, options.poll_timeout_ms, options.fail_on_data_loss)
 
     def read(self, wanted: InputPartition) -> Iterator[Any]:
@@ -80,7 +87,7 @@ class RangeReader:
         moved_s = time.monotonic()
         while position < end_offset:
             try:
-                rows = self._poll(consumer)
+                rows = consumer.poll_arrow(_POLL_S, columns=(*self.columns.names, _OFFSET))
             except OffsetOutOfRangeError:
                 if not self._skip_what_is_gone(consumer, topic_partition, position, end_offset):
                     return
@@ -115,26 +122,6 @@ class RangeReader:
                 " failOnDataLoss=false to go on without the rest of this range"
             )
         report_loss([told], fail=False)
-
-    def _poll(self, consumer: BytesConsumer) -> Any:
-        records = consumer.poll(_POLL_S, 10_000)
-        columns = {
-            "key": pa.array([record.key for record in records], pa.binary()),
-            "value": pa.array([record.value for record in records], pa.binary()),
-            "topic": pa.array([record.topic for record in records], pa.string()),
-            "partition": pa.array([record.partition for record in records], pa.int32()),
-            "offset": pa.array([record.offset for record in records], pa.int64()),
-            "timestamp": pa.array([record.timestamp for record in records], pa.timestamp("ms", tz="UTC")),
-            "timestampType": pa.array([int(record.timestamp_type) for record in records], pa.int32()),
-            "headers": pa.array(
-                [
-                    [{"key": key, "value": value} for key, value in record.headers] if record.headers else None
-                    for record in records
-                ],
-                HEADERS_TYPE,
-            ),
-        }
-        return pa.RecordBatch.from_pydict(columns)
 
     def _fit(self, rows: Any, end_offset: int) -> Iterator[Any]:
         """The rows of the range in the form Spark asked for."""
