@@ -51,5 +51,8 @@ class Dispatch:
     def settle(self) -> None:
         self._straight_produce.settle()
 
+    def end_turn(self) -> None:
+        self._broker.parked.try_moved()
+
     def closed(self, connection: ClientConnection) -> None:
         pass

@@ -79,7 +79,7 @@ class Parked:
         if waitable.waiters and not waitable.is_moved:
             waitable.is_moved = True
             if not self._moved:
-                self._loop.call_soon(self._try_waiters)
+                self._loop.call_soon(self.try_moved)
             self._moved.append(waitable)
 
     def expire_all(self, waitables: Iterable[Waitable]) -> None:
@@ -88,7 +88,8 @@ class Parked:
             for parked in list(waitable.waiters):
                 parked.time_is_up()
 
-    def _try_waiters(self) -> None:
+    def try_moved(self) -> None:
+        """Lets everybody look who waits for something that has moved; without this call it happens a little later."""
         moved, self._moved = self._moved, []
         for waitable in moved:
             waitable.is_moved = False

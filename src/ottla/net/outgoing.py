@@ -48,6 +48,9 @@ class Outgoing:
     def extend(self, pieces: Iterable[Piece]) -> None:
         self._pieces.extend(pieces)
 
+    def add(self, piece: Piece) -> None:
+        self._pieces.append(piece)
+
     def flush(self) -> Flushed:
         """Raises OSError when the connection is lost or a file is not as long as promised."""
         pieces = self._pieces

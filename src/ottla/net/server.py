@@ -198,6 +198,7 @@ class Server:
         self._close_listeners()
         for connection in self.connections():
             connection.close()
+        self._context.turns.close()
 
     def _close_listeners(self) -> None:
         for listener in self._listeners:

@@ -17,6 +17,7 @@ from ottla.net.channel import Channel, FileTruncatedError
 from ottla.net.limits import ComplaintBudget, ConnectionLimits
 from ottla.net.outgoing import Flushed, Outgoing, Piece
 from ottla.net.service import Deferred, Service
+from ottla.net.turns import Turns
 from ottla.wire.frame import BufferPool, FrameReader
 
 _log = logging.getLogger(__name__)
@@ -30,6 +31,11 @@ small requests can have large replies."""
 REPLY_AT_ONCE_BYTES = 131_072
 """After so many bytes of requests the replies do not wait for the end of the turn. A client with a few large requests
 in flight would otherwise send the next ones only when all of these are done, and one side would always be idle."""
+
+HELD_ROOM_BYTES = 65_536
+"""Frames stay in the shared buffer until the end of the turn while it has this much room for those of others."""
+
+_NO_REPLIES: Sequence[list[Piece]] = ()
 
 
 @dataclass(slots=True)
@@ -47,30 +53,6 @@ class ServerStats:
     sent_bytes_total: int = 0
 
 
-class TurnEnd:
-    """Sends the replies of all connections after the requests of all connections were handled.
-
-    Sending at the end of the turn, joined per connection, wakes peers once instead of once per reply.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: list[ClientConnection] = []
-        self.last_read: ClientConnection | None = None
-        """The connection that had requests last. One that has them twice in a row is the only busy one: nobody else's
-        requests have to be waited for before it gets its replies."""
-
-    def add(self, connection: ClientConnection) -> None:
-        if not self._waiting:
-            self._loop.call_soon(self._run)
-        self._waiting.append(connection)
-
-    def _run(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for connection in waiting:
-            connection.end_turn()
-
-
 @dataclass(slots=True)
 class ConnectionContext:
     """What all connections of one server share."""
@@ -79,13 +61,13 @@ class ConnectionContext:
     service: Service
     limits: ConnectionLimits
     on_closed: Callable[[ClientConnection], None]
-    turn_end: TurnEnd = field(init=False)
+    turns: Turns = field(init=False)
     stats: ServerStats = field(default_factory=ServerStats)
     complaints: ComplaintBudget = field(default_factory=ComplaintBudget)
     buffers: BufferPool = field(default_factory=BufferPool)
 
     def __post_init__(self) -> None:
-        self.turn_end = TurnEnd(self.loop)
+        self.turns = Turns(self.loop, self.service, self.buffers.reuse)
 
     def complain(self, message: str, *arguments: object) -> None:
         if self.complaints.allow(self.loop.time()):
@@ -105,13 +87,16 @@ class ClientConnection:
         "_is_blocked",
         "_is_closed",
         "_is_draining",
-        "_is_in_turn_end",
+        "_is_in_turn",
         "_is_reading",
         "_outgoing",
         "_reader",
         "_slots",
+        "_stats",
+        "_turns",
         "_unsent_bytes",
         "_unserved",
+        "_unsettled",
         "id",
         "idle_sweeps",
         "listener",
@@ -141,6 +126,8 @@ class ClientConnection:
         self.idle_sweeps = 0
         """How many sweeps for idle connections have passed since anything moved here."""
         self._context = context
+        self._turns = context.turns
+        self._stats = context.stats
         self._channel = channel
         self._fd = channel.fileno()
         self._handle = context.service.handle
@@ -152,11 +139,13 @@ class ClientConnection:
         """Frames that were received but not handled yet."""
         self._unsent_bytes = 0
         """Bytes of replies in memory, whether they may be sent yet or not."""
+        self._unsettled: Sequence[list[Piece]] = _NO_REPLIES
+        """Replies of this turn that its end completes. Their requests lie in the shared buffer until then."""
         self._holds = 0
         """How many reasons there are to handle no further request: late replies that hold, and mutes."""
         self._is_reading = False
         self._is_blocked = False
-        self._is_in_turn_end = False
+        self._is_in_turn = False
         self._is_draining = False
         self._is_closed = False
 
@@ -198,7 +187,7 @@ class ClientConnection:
             except ProtocolError as e:
                 self._protocol_failed(e)
                 break
-            if frames and not self._serve_received(frames):
+            if frames and not self._serve_received(frames, buffer, count):
                 break
             # A short read has emptied the socket: asking again would only cost a system call.
             if count < len(buffer):
@@ -206,23 +195,18 @@ class ClientConnection:
             # Stopping right behind a large frame would keep its buffer for as long as the peer is silent.
             if received_bytes >= RECEIVE_BYTES_PER_TURN and reader.is_mid_frame:
                 break
-        self._context.stats.received_bytes_total += received_bytes
+        self._stats.received_bytes_total += received_bytes
         # A blocked connection goes on when its socket is writable.
         if self._is_blocked or self._is_closed:
             return
         if not self._is_reading:
             # It was stuck for a moment, or has requests left: the end of the turn sees to it that it is read again.
-            self._join_turn_end()
+            self._join_turn()
         elif self._outgoing:
-            self._reply_soon()
-
-    def _reply_soon(self) -> None:
-        turn_end = self._context.turn_end
-        if turn_end.last_read is self:
-            self._flush()
-        else:
-            turn_end.last_read = self
-            self._join_turn_end()
+            if self._turns.is_shared:
+                self._join_turn()
+            else:
+                self._flush()
 
     def _while_held(self) -> None:
         """Later requests stay in the kernel, where they cost us no memory; but a peer that left is noticed."""
@@ -231,26 +215,36 @@ class ClientConnection:
         else:
             self._stop_reading()
 
-    def _serve_received(self, frames: list[memoryview]) -> bool:
-        """False if reading must stop for now."""
-        served = self._serve(frames)
+    def _serve_received(self, frames: list[memoryview], buffer: memoryview, count: int) -> bool:
+        """Serves what `count` bytes in `buffer` have completed. False if reading must stop for now."""
+        turns = self._turns
+        # A short read is the last one of this turn, and what it has completed lies in the shared buffer.
+        may_hold = turns.is_shared and len(buffer) - count >= HELD_ROOM_BYTES
+        served = self._serve(frames, may_hold)
+        if self._unsettled:
+            self._context.buffers.hold(buffer[count:])
+            turns.has_unsettled = True
+            self._join_turn()
         if self._is_closed:
             return False
         if served < len(frames):
             self._unserved = self._reader.detach(frames[served:])
             self._stop_reading()
-            self._join_turn_end()
+            self._join_turn()
             return False
         return not self._holds and not self._is_blocked and self._unsent_bytes < UNSENT_BYTES_PER_TURN
 
-    def _serve(self, frames: Sequence[memoryview]) -> int:
-        """Has frames answered, in order, until one has to wait. Returns how many were taken."""
+    def _serve(self, frames: Sequence[memoryview], may_hold: bool = False) -> int:
+        """Has frames answered, in order, until one has to wait. Returns how many were taken.
+
+        With `may_hold` replies may be left to the end of the turn, which settles those of all connections together.
+        """
         handle = self._handle
         unsettled: list[list[Piece]] = []
         served = 0
         request_bytes = 0
         try:
-            for frame in frames[:REQUESTS_PER_TURN]:
+            for frame in frames if len(frames) <= REQUESTS_PER_TURN else frames[:REQUESTS_PER_TURN]:
                 if self._holds or self._unsent_bytes >= UNSENT_BYTES_PER_TURN:
                     break
                 served += 1
@@ -275,24 +269,37 @@ class ClientConnection:
             self._settle(unsettled)
             self._protocol_failed(e)
         except Exception:
-            self._context.stats.service_failures_total += 1
+            self._stats.service_failures_total += 1
             _log.exception("closing %r, because a request of it failed", self)
             self._settle(unsettled)
             self._flush_and_close()
         else:
-            self._settle(unsettled)
-        self._context.stats.requests_total += served
+            if may_hold and not self._is_closed:
+                self._unsettled = unsettled
+            else:
+                self._settle(unsettled)
+        self._stats.requests_total += served
         return served
 
     def _settle(self, unsettled: list[list[Piece]]) -> None:
         """Completes replies that waited for the end of this read, and queues them as one."""
-        if not unsettled:
-            return
-        self._context.service.settle()
-        joined = b"".join([pieces[0] for pieces in unsettled])  # type: ignore[misc]  # bytes, by the contract
-        unsettled.clear()
-        if not self._is_closed:
-            self._add_reply((joined,))
+        if unsettled:
+            self._context.service.settle()
+            if not self._is_closed:
+                self._add_reply((_joined(unsettled),))
+            unsettled.clear()
+
+    def _send_unsettled(self) -> None:
+        """At the end of the turn, which has settled them: the usual way of replies to small requests."""
+        unsettled, self._unsettled = self._unsettled, _NO_REPLIES
+        if not all(unsettled):
+            # Whatever broke `Service.settle` is in the log. A reply that is missing would shift those behind it.
+            self._stats.service_failures_total += 1
+            self._flush_and_close()
+        elif self._slots or self._outgoing:
+            self._add_reply((_joined(unsettled),))
+        else:
+            self._outgoing.add(_joined(unsettled))
 
     # Replies, in the order of their requests
 
@@ -335,7 +342,7 @@ class ClientConnection:
         if deferred.pieces:
             self._count_unsent(deferred.pieces)
         self._release_slots()
-        self._join_turn_end()
+        self._join_turn()
 
     def _release_slots(self) -> None:
         slots = self._slots
@@ -361,22 +368,25 @@ class ClientConnection:
 
     def _unmute(self) -> None:
         self._holds -= 1
-        self._join_turn_end()
+        self._join_turn()
 
     # Sending, at the end of the turn
 
-    def _join_turn_end(self) -> None:
-        if not self._is_in_turn_end:
-            self._is_in_turn_end = True
-            self._context.turn_end.add(self)
+    def _join_turn(self) -> None:
+        if not self._is_in_turn:
+            self._is_in_turn = True
+            self._turns.join(self)
 
     def end_turn(self) -> None:
-        self._is_in_turn_end = False
-        if self._is_closed or self._is_blocked:
+        self._is_in_turn = False
+        if self._is_closed:
             return
-        if self._outgoing and not self._flush():
+        if self._unsettled:
+            self._send_unsettled()
+        if self._is_blocked or (self._outgoing and not self._flush()):
             return
-        self._go_on()
+        if self._holds or self._unserved or self._is_draining or not self._is_reading:
+            self._go_on()
 
     def _flush(self) -> bool:
         """Whether everything that may be sent is out."""
@@ -388,7 +398,7 @@ class ClientConnection:
                 self._context.complain("closing %r: %s", self, e.strerror)
             self.close()
             return False
-        self._context.stats.sent_bytes_total += self._outgoing.sent_bytes - before
+        self._stats.sent_bytes_total += self._outgoing.sent_bytes - before
         if flushed is Flushed.ALL:
             self._unsent_bytes = 0
             if self._is_blocked or self._slots:
@@ -396,16 +406,16 @@ class ClientConnection:
             return True
         self._stop_reading()
         if flushed is Flushed.BUDGET_SPENT and not self._is_blocked:
-            self._join_turn_end()
+            self._join_turn()
         elif not self._is_blocked:
             self._is_blocked = True
-            self._context.loop.add_writer(self._fd, self._on_writable)
+            self._turns.watch_writable(self._fd, self._on_writable)
         return False
 
     def _all_sent(self) -> None:
         if self._is_blocked:
             self._is_blocked = False
-            self._context.loop.remove_writer(self._fd)
+            self._turns.forget(self._fd)
         for waiting in self._slots:
             self._count_unsent((waiting.pieces or ()) if isinstance(waiting, Deferred) else waiting)
 
@@ -429,7 +439,7 @@ class ClientConnection:
             self._unserved = frames[served:]
             # Where nothing could be served, replies wait behind a late one: its completion makes room, not a next turn.
             if self._outgoing or (self._unserved and served):
-                self._join_turn_end()
+                self._join_turn()
         if not (self._unserved or self._is_reading or self._is_blocked):
             self._start_reading()
 
@@ -437,15 +447,15 @@ class ClientConnection:
 
     def _start_reading(self) -> None:
         self._is_reading = True
-        self._context.loop.add_reader(self._fd, self._on_readable)
+        self._turns.watch_readable(self._fd, self._on_readable)
 
     def _stop_reading(self) -> None:
         if self._is_reading:
             self._is_reading = False
-            self._context.loop.remove_reader(self._fd)
+            self._turns.forget(self._fd)
 
     def _protocol_failed(self, error: ProtocolError) -> None:
-        self._context.stats.protocol_errors_total += 1
+        self._stats.protocol_errors_total += 1
         self._context.complain("closing %r: %s", self, str(error).partition("\n")[0])
         self._flush_and_close()
 
@@ -469,13 +479,10 @@ class ClientConnection:
         if self._is_closed:
             return
         self._is_closed = True
-        self._stop_reading()
-        if self._is_blocked:
-            self._context.loop.remove_writer(self._fd)
+        self._turns.forget(self._fd)
+        self._is_reading = False
         self._channel.close()
         self._reader.close()
-        if self._context.turn_end.last_read is self:
-            self._context.turn_end.last_read = None
         self._unserved = []
         abandoned = [slot for slot in self._slots if isinstance(slot, Deferred)]
         self._slots.clear()
@@ -485,3 +492,10 @@ class ClientConnection:
             except Exception:
                 _log.exception("the late reply of %r could not be abandoned", self)
         self._context.on_closed(self)
+
+
+def _joined(replies: Sequence[list[Piece]]) -> bytes:
+    """Of replies that `Service.settle` has completed: each is one piece of bytes."""
+    if len(replies) == 1:
+        return replies[0][0]  # type: ignore[return-value]
+    return b"".join([pieces[0] for pieces in replies])  # type: ignore[misc]

@@ -110,4 +110,7 @@ class Service(Protocol):
     def settle(self) -> None:
         """Completes the replies that were returned as empty lists. Called before the frames they answer are void."""
 
+    def end_turn(self) -> None:
+        """All requests of this turn are handled. Late replies that are completed now leave together with theirs."""
+
     def closed(self, connection: ClientConnection) -> None: ...

@@ -45,9 +45,19 @@ class BufferPool:
 
     def __init__(self, shared_bytes: int = SHARED_BUFFER_BYTES, pooled_bytes_max: int = _POOLED_BYTES_MAX) -> None:
         self.shared = memoryview(bytearray(shared_bytes))
+        self.free = self.shared
+        """The part of the shared buffer that is received into: all of it, unless frames in front of it are held."""
         self._spare: dict[int, list[bytearray]] = {}
         self._spare_bytes = 0
         self._spare_bytes_max = pooled_bytes_max
+
+    def hold(self, rest: memoryview) -> None:
+        """Keeps the frames that were received last until `reuse`. `rest` is what they left of the receive buffer."""
+        self.free = rest
+
+    def reuse(self) -> None:
+        """All frames that were held are done with."""
+        self.free = self.shared
 
     def take(self, needed_bytes: int, have_bytes: int) -> bytearray:
         """A buffer for a frame of `needed_bytes`, of which `have_bytes` have come.
@@ -103,14 +113,14 @@ class FrameReader:
         own = self._own
         if own is None:
             aside = self._aside
-            shared = self._pool.shared
+            free = self._pool.free
             if not aside:
-                return shared
-            shared[: len(aside)] = aside
-            return shared[len(aside) :]
+                return free
+            free[: len(aside)] = aside
+            return free[len(aside) :]
         if self._have_bytes == self._frame_bytes:
             self._release()
-            return self._pool.shared
+            return self._pool.free
         if self._have_bytes == len(own):
             own = self._grow(own)
         return memoryview(own)[self._have_bytes : self._frame_bytes]
@@ -125,23 +135,26 @@ class FrameReader:
             if self._have_bytes < self._frame_bytes:
                 return []
             return [memoryview(self._own)[: self._frame_bytes]]
-        shared = self._pool.shared
-        end = len(self._aside) + count
-        self._aside = b""
+        free = self._pool.free
+        end = count
+        if self._aside:
+            end += len(self._aside)
+            self._aside = b""
         frames: list[memoryview] = []
         max_frame_bytes = self.max_frame_bytes
         position = 0
         while end - position >= _SIZE_BYTES:
             start = position + _SIZE_BYTES
-            (size,) = _unpack_size(shared, position)
+            (size,) = _unpack_size(free, position)
             if not 0 <= size <= max_frame_bytes:
-                raise self._refusal(size, bytes(shared[position:start]))
+                raise self._refusal(size, bytes(free[position:start]))
             if size > end - start:
-                self._keep(shared, position, end, size)
+                self._keep(free, position, end, size)
                 return frames
             position = start + size
-            frames.append(shared[start:position])
-        self._aside = bytes(shared[position:end])
+            frames.append(free[start:position])
+        if position < end:
+            self._aside = bytes(free[position:end])
         return frames
 
     def detach(self, frames: list[memoryview]) -> list[memoryview]:
@@ -157,15 +170,15 @@ class FrameReader:
         self._aside = b""
         self._release()
 
-    def _keep(self, shared: memoryview, position: int, end: int, size: int) -> None:
+    def _keep(self, free: memoryview, position: int, end: int, size: int) -> None:
         """Moves the incomplete frame at `position` out of the shared buffer."""
-        if size + _SIZE_BYTES <= min(SET_ASIDE_BYTES_MAX, len(shared)):
-            self._aside = bytes(shared[position:end])
+        if size + _SIZE_BYTES <= min(SET_ASIDE_BYTES_MAX, len(self._pool.shared)):
+            self._aside = bytes(free[position:end])
             return
         start = position + _SIZE_BYTES
         have = end - start
         own = self._pool.take(size, have)
-        own[:have] = shared[start:end]
+        own[:have] = free[start:end]
         self._own = own
         self._frame_bytes = size
         self._have_bytes = have

@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -47,7 +48,7 @@ class ScriptedService:
     silent                  no reply
     slice:POSITION:LENGTH   a reply whose body is that range of `self.file`
     big:LENGTH              a reply of so many bytes in memory
-    staged                  a reply that `settle` gives
+    staged                  a reply that `settle` gives, from the frame as it is by then
     bad, crash, close       protocol error, exception, closed by the service
     """
 
@@ -58,17 +59,25 @@ class ScriptedService:
         self.opened_ids: list[int] = []
         self.closed_ids: list[int] = []
         self.file: StoredFile | None = None
-        self.staged: list[tuple[list[Piece], bytes]] = []
+        self.staged: list[tuple[list[Piece], memoryview]] = []
+        self.is_settling_broken = False
         self.settled: list[int] = []
+        self.turns_ended = 0
 
     def opened(self, connection: ClientConnection) -> None:
         self.opened_ids.append(connection.id)
 
     def settle(self) -> None:
         self.settled.append(len(self.staged))
-        for reply, body in self.staged:
-            reply.append(framed(body))
+        if self.is_settling_broken:
+            self.staged.clear()
+            raise ZeroDivisionError
+        for reply, frame in self.staged:
+            reply.append(framed(bytes(frame)))
         self.staged.clear()
+
+    def end_turn(self) -> None:
+        self.turns_ended += 1
 
     def closed(self, connection: ClientConnection) -> None:
         self.closed_ids.append(connection.id)
@@ -85,7 +94,7 @@ class ScriptedService:
             return deferred
         if command == b"staged":
             reply: list[Piece] = []
-            self.staged.append((reply, body))
+            self.staged.append((reply, frame))
             return reply
         if command == b"silent":
             return ()
@@ -174,6 +183,16 @@ class RunningServer:
             return function()
 
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(timeout=10)
+
+    @contextmanager
+    def one_turn(self) -> Iterator[None]:
+        """All that clients send meanwhile is there when the loop looks again, so that one turn finds it."""
+        go_on = threading.Event()
+        self.loop.call_soon_threadsafe(go_on.wait, 10)
+        try:
+            yield
+        finally:
+            go_on.set()
 
     def complete(self, name: str, pieces: Sequence[bytes | FileSlice]) -> None:
         self.call(lambda: self.service.deferred[name].complete(pieces))

@@ -4,7 +4,7 @@ import gc
 import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from ottla.net.server_connection import (
     ConnectionContext,
 )
 from ottla.net.service import Outcome
+from ottla.net.turns import Turns
 from ottla.wire.frame import SHARED_BUFFER_BYTES
 
 from .conftest import RunningServer, ScriptedService, StartServer, StoredFile, framed
@@ -345,25 +346,15 @@ class _StuckSocket:
     def close(self) -> None: ...
 
 
-class _Registrations:
-    """An event loop as far as a connection needs one; the test does what the loop would do."""
+class _Loop:
+    """An event loop as far as turns need one; the test does what the loop would do."""
 
     def __init__(self) -> None:
-        self.reader: Callable[[], None] | None = None
-        self.writer: Callable[[], None] | None = None
         self.soon: list[Callable[[], None]] = []
 
-    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
-        self.reader = callback
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None: ...
 
-    def remove_reader(self, fd: int) -> None:
-        self.reader = None
-
-    def add_writer(self, fd: int, callback: Callable[[], None]) -> None:
-        self.writer = callback
-
-    def remove_writer(self, fd: int) -> None:
-        self.writer = None
+    def remove_reader(self, fd: int) -> None: ...
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.soon.append(callback)
@@ -374,40 +365,66 @@ class _Registrations:
                 self.soon.pop(0)()
 
 
+class _Watches(Turns):
+    """Remembers what the one socket is watched for, and leaves it to the test when that happens."""
+
+    reader: Callable[[], None] | None = None
+    writer: Callable[[], None] | None = None
+
+    def watch_readable(self, fd: int, callback: Callable[[], None]) -> None:
+        self.reader, self.writer = callback, None
+
+    def watch_writable(self, fd: int, callback: Callable[[], None]) -> None:
+        self.reader, self.writer = None, callback
+
+    def forget(self, fd: int) -> None:
+        self.reader = self.writer = None
+
+
+Watched = tuple[_Loop, _Watches, ScriptedService, ConnectionContext]
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    loop, service = _Loop(), ScriptedService()
+    context = ConnectionContext(loop, service, ConnectionLimits(), lambda _: None)  # type: ignore[arg-type]
+    context.turns.close()
+    watches = _Watches(loop, service, context.buffers.reuse)  # type: ignore[arg-type]
+    context.turns = watches
+    yield loop, watches, service, context
+    watches.close()
+
+
 @pytest.mark.parametrize("is_alone", [True, False])
-def test_a_socket_that_was_stuck_for_a_moment_is_read_again(is_alone: bool) -> None:
-    loop = _Registrations()
-    context = ConnectionContext(loop, ScriptedService(), ConnectionLimits(), lambda _: None)  # type: ignore[arg-type]
+def test_a_socket_that_was_stuck_for_a_moment_is_read_again(watched: Watched, is_alone: bool) -> None:
+    loop, watches, _, context = watched
     large = framed(b"x" * 2 * SHARED_BUFFER_BYTES)
     channel = _StuckSocket(large + large + framed(b"behind them"))
     connection = ClientConnection(context, channel, connection_id=1, listener="L", peer_host="127.0.0.1", peer_port=1)
     connection.open()
-    if is_alone:
-        context.turn_end.last_read = connection
-    assert loop.reader is not None
-    loop.reader()
+    watches.is_shared = not is_alone
+    assert watches.reader is not None
+    watches.reader()
     loop.run_soon()
-    while loop.writer is not None:
-        loop.writer()
+    while watches.writer is not None:
+        watches.writer()
         loop.run_soon()
     for _ in range(3):
-        assert loop.reader is not None, "nobody would ever read the rest"
-        loop.reader()
+        assert watches.reader is not None, "nobody would ever read the rest"
+        watches.reader()
         loop.run_soon()
     assert channel.sent == large + large + framed(b"behind them")
 
 
-def test_replies_behind_a_late_one_do_not_keep_the_loop_spinning() -> None:
-    loop = _Registrations()
-    service = ScriptedService()
-    context = ConnectionContext(loop, service, ConnectionLimits(), lambda _: None)  # type: ignore[arg-type]
+def test_replies_behind_a_late_one_do_not_keep_the_loop_spinning(watched: Watched) -> None:
+    loop, watches, service, context = watched
     big = [framed(b"big:%d" % UNSENT_BYTES_PER_TURN)] * 2
     channel = _StuckSocket(b"".join([framed(b"later:a"), *big, framed(b"end")]))
     channel.refusals = 0
     connection = ClientConnection(context, channel, connection_id=1, listener="L", peer_host="127.0.0.1", peer_port=1)
     connection.open()
-    assert loop.reader is not None
-    loop.reader()
+    assert watches.reader is not None
+    watches.reader()
     loop.run_soon(at_most=10)
     assert not loop.soon, "nothing can happen before the late reply is there"
     assert len(service.handled) == 2

@@ -1,0 +1,113 @@
+"""Turns of the server: the requests of every socket that is ready, then one write to the logs, then all the replies.
+
+Owns an epoll of its own, of which the event loop sees a single file descriptor, and the order of work within a turn. A
+turn is one callback of the loop, so nothing else of the broker runs between a request that was staged and the write
+that settles it. Knows no frames and no bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import select
+from collections.abc import Callable
+from typing import Protocol
+
+from ottla.net.service import Service
+
+_log = logging.getLogger(__name__)
+
+SOCKETS_PER_TURN = 256
+
+_READABLE = select.EPOLLIN
+_WRITABLE = select.EPOLLOUT
+
+
+class TurnMember(Protocol):
+    def end_turn(self) -> None:
+        """Everything that was asked in this turn is done: the replies may leave."""
+
+
+class Turns:
+    def __init__(self, loop: asyncio.AbstractEventLoop, service: Service, on_settled: Callable[[], None]) -> None:
+        self._loop = loop
+        self._service = service
+        self._epoll = select.epoll()
+        self._poll = self._epoll.poll
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        """What to call for each socket that is watched; for one thing at a time, reading or writing."""
+        self._members: list[TurnMember] = []
+        self._is_running = False
+        self.is_shared = False
+        """Whether several sockets are ready in this turn. If not, nothing is gained by waiting for its end."""
+        self.has_unsettled = False
+        """Whether replies of this turn wait for `Service.settle`. Whoever has one sets this, and joins the turn."""
+        self._on_settled = on_settled
+        loop.add_reader(self._epoll.fileno(), self._run)
+
+    # What sockets are watched for
+
+    def watch_readable(self, fd: int, callback: Callable[[], None]) -> None:
+        self._watch(fd, _READABLE, callback)
+
+    def watch_writable(self, fd: int, callback: Callable[[], None]) -> None:
+        self._watch(fd, _WRITABLE, callback)
+
+    def _watch(self, fd: int, events: int, callback: Callable[[], None]) -> None:
+        if fd in self._callbacks:
+            self._epoll.modify(fd, events)
+        else:
+            self._epoll.register(fd, events)
+        self._callbacks[fd] = callback
+
+    def forget(self, fd: int) -> None:
+        """For an open socket: a closed one would leave its number to another that may be watched already."""
+        if self._callbacks.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def close(self) -> None:
+        if not self._epoll.closed:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._callbacks.clear()
+
+    # The turn
+
+    def join(self, member: TurnMember) -> None:
+        """Has `member.end_turn` called at the end of this turn; without one under way, soon."""
+        if not self._members and not self._is_running:
+            self._loop.call_soon(self._end)
+        self._members.append(member)
+
+    def _run(self) -> None:
+        ready = self._poll(0, SOCKETS_PER_TURN)
+        self.is_shared = len(ready) > 1
+        self._is_running = True
+        callbacks = self._callbacks
+        for fd, _ in ready:
+            # An earlier one of this turn may have ended the watch.
+            callback = callbacks.get(fd)
+            if callback is not None:
+                try:
+                    callback()
+                except Exception:
+                    _log.exception("a socket could not be served")
+        self._is_running = False
+        if self._members:
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            if self.has_unsettled:
+                self.has_unsettled = False
+                self._service.settle()
+            self._service.end_turn()
+        except Exception:
+            _log.exception("requests of this turn could not be completed")
+        self._on_settled()
+        members, self._members = self._members, []
+        for member in members:
+            try:
+                member.end_turn()
+            except Exception:
+                _log.exception("the replies of a connection could not be sent")

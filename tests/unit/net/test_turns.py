@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ottla.net.server_connection import HELD_ROOM_BYTES
+from ottla.net.turns import Turns
+from ottla.wire.frame import SHARED_BUFFER_BYTES
+
+from .conftest import ScriptedService, StartServer, framed
+
+
+def test_what_many_connections_ask_in_one_turn_is_settled_at_once(start_server: StartServer) -> None:
+    running = start_server()
+    clients = [running.client() for _ in range(20)]
+    for client in clients:
+        assert client.ask(b"hello") == b"hello"
+    running.service.settled.clear()
+    with running.one_turn():
+        for number, client in enumerate(clients):
+            client.send(b"staged:%d" % number, b"staged:again:%d" % number)
+    for number, client in enumerate(clients):
+        assert [client.receive(), client.receive()] == [b"staged:%d" % number, b"staged:again:%d" % number]
+    assert running.service.settled == [40]
+
+
+def test_requests_stay_as_they_were_until_they_are_settled(start_server: StartServer) -> None:
+    """More than the shared buffer holds, with frames that are cut by the end of a read among them."""
+    running = start_server()
+    size = (SHARED_BUFFER_BYTES - HELD_ROOM_BYTES) // 5
+    clients = [running.client() for _ in range(12)]
+    for client in clients:
+        assert client.ask(b"hello") == b"hello"
+    bodies = [b"staged:%02d:" % number + bytes([number]) * (size + number) for number in range(len(clients))]
+    with running.one_turn():
+        for client, body in zip(clients, bodies, strict=True):
+            client.socket.sendall(framed(body) + framed(body)[:3000])
+    for client, body in zip(clients, bodies, strict=True):
+        assert client.receive() == body
+    with running.one_turn():
+        for client, body in zip(clients, bodies, strict=True):
+            client.socket.sendall(framed(body)[3000:])
+    for client, body in zip(clients, bodies, strict=True):
+        assert client.receive() == body
+
+
+def test_other_requests_of_the_turn_keep_the_order_of_each_connection(start_server: StartServer) -> None:
+    running = start_server()
+    clients = [running.client() for _ in range(3)]
+    for client in clients:
+        assert client.ask(b"hello") == b"hello"
+    with running.one_turn():
+        clients[0].send(b"staged:a", b"echo", b"staged:b")
+        clients[1].send(b"later:x", b"staged:c")
+        clients[2].send(b"staged:d", b"bad")
+    assert [clients[0].receive() for _ in range(3)] == [b"staged:a", b"echo", b"staged:b"]
+    assert clients[2].receive() == b"staged:d"
+    assert clients[2].is_closed_by_server()
+    running.complete("x", [framed(b"x done")])
+    assert [clients[1].receive(), clients[1].receive()] == [b"x done", b"staged:c"]
+
+
+def test_replies_that_cannot_be_settled_close_their_connections_only(start_server: StartServer) -> None:
+    running = start_server()
+    clients = [running.client() for _ in range(3)]
+    for client in clients:
+        assert client.ask(b"hello") == b"hello"
+    running.service.is_settling_broken = True
+    with running.one_turn():
+        clients[0].send(b"staged:a")
+        clients[1].send(b"staged:b")
+        clients[2].send(b"echo")
+    assert clients[2].receive() == b"echo"
+    assert clients[0].is_closed_by_server()
+    assert clients[1].is_closed_by_server()
+    running.service.is_settling_broken = False
+    assert clients[2].ask(b"staged:c") == b"staged:c"
+
+
+@pytest.fixture
+def turns(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> Iterator[Turns]:
+    loop = new_loop()
+    turns = Turns(loop, ScriptedService(), lambda: None)
+    yield turns
+    turns.close()
+    turns.close()
+    loop.close()
+
+
+@pytest.fixture
+def readable() -> Iterator[list[int]]:
+    """Descriptors that are ready to be read."""
+    pipes = [os.pipe() for _ in range(3)]
+    for _, write_end in pipes:
+        os.write(write_end, b"x")
+    yield [read_end for read_end, _ in pipes]
+    for pipe in pipes:
+        for fd in pipe:
+            os.close(fd)
+
+
+def run_one_turn(turns: Turns) -> None:
+    loop = turns._loop
+    for _ in range(3):
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+
+
+def test_a_socket_that_was_forgotten_in_this_turn_is_left_alone(turns: Turns, readable: list[int]) -> None:
+    called: list[int] = []
+
+    def forget_the_others(fd: int) -> None:
+        called.append(fd)
+        for other in readable:
+            turns.forget(other)
+
+    for fd in readable:
+        turns.watch_readable(fd, lambda fd=fd: forget_the_others(fd))  # type: ignore[misc]
+    run_one_turn(turns)
+    assert len(called) == 1
+
+
+def test_one_socket_that_fails_does_not_keep_the_others_from_their_turn(
+    turns: Turns, readable: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    served: set[int] = set()
+
+    def fail() -> None:
+        turns.forget(readable[0])
+        raise ZeroDivisionError
+
+    turns.watch_readable(readable[0], fail)
+    for fd in readable[1:]:
+        turns.watch_readable(fd, lambda fd=fd: served.add(fd))  # type: ignore[misc]
+    run_one_turn(turns)
+    assert served == set(readable[1:])
+    assert "a socket could not be served" in caplog.text
+
+
+def test_a_member_that_joins_outside_of_a_turn_gets_its_end_soon(turns: Turns) -> None:
+    class Member:
+        ended = 0
+
+        def end_turn(self) -> None:
+            self.ended += 1
+
+    member = Member()
+    turns.join(member)
+    assert member.ended == 0
+    run_one_turn(turns)
+    assert member.ended == 1
