@@ -25,6 +25,8 @@ _HOMES = {
     "ConsumerRecord": "ottla.client.core.consumer_record",
     "GroupAssignor": "ottla.client.core.group_protocol",
     "OffsetAndMetadata": "ottla.client.core.cursors",
+    "ParallelConsumer": "ottla.client.sync",
+    "Retries": "ottla.client.core.parallel",
     "RebalanceListener": "ottla.client.core.rebalance",
     "TopicPartition": "ottla.base.types",
     "Producer": "ottla.client.sync",

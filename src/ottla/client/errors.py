@@ -30,6 +30,7 @@ __all__ = [
     "NoOffsetError",
     "OffsetOutOfRangeError",
     "PartitionError",
+    "ProcessingError",
     "ProducerFencedError",
     "RecordTooLargeError",
     "SerializationError",
@@ -219,6 +220,19 @@ class FencedInstanceError(ClientError):
 
     code = ErrorCode.FENCED_INSTANCE_ID
     fatal = True
+
+
+class ProcessingError(PartitionError):
+    """A record could neither be processed nor be put aside, so that processing has stopped before it.
+
+    It is not committed: whoever reads the partition next gets the record again.
+    """
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+    @property
+    def retriable(self) -> bool:
+        return False
 
 
 class SubscriptionStateError(ClientError):

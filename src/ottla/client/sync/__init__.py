@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla.client.sync.admin import Admin
 from ottla.client.sync.consumer import Consumer
+from ottla.client.sync.parallel import ParallelConsumer
 from ottla.client.sync.producer import Producer, SendFuture, SendFutures, TableFuture
 
-__all__ = ["Admin", "Consumer", "Producer", "SendFuture", "SendFutures", "TableFuture"]
+__all__ = ["Admin", "Consumer", "ParallelConsumer", "Producer", "SendFuture", "SendFutures", "TableFuture"]

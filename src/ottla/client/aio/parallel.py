@@ -1,0 +1,370 @@
+"""Many records of one consumer in the works at once: runs the handlers that a `WorkPlan` allows, commits what it says.
+
+Polling, commits and rebalances happen in the one task that runs `run`, so a partition that has been given up is never
+committed any more. Handlers run in tasks of their own, or in threads if they are no coroutines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any, Generic, Self
+
+from ottla.base.errors import InvalidConfigError, KafkaError
+from ottla.base.types import TopicPartition
+from ottla.client.aio.consumer import Consumer, Deserializer
+from ottla.client.aio.producer import Producer
+from ottla.client.core.consumer_record import ConsumerRecord, K, V
+from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.core.dead_letters import DEFAULT_TOPIC, check_template, dead_letter
+from ottla.client.core.group_protocol import GroupAssignor
+from ottla.client.core.parallel import Ordering, RawRecord, Retries, Work, WorkPlan
+from ottla.client.core.rebalance import RebalanceListener
+from ottla.client.core.settings import CLIENT_OPTIONS, merge_settings
+from ottla.client.errors import (
+    ClientClosedError,
+    ClientError,
+    DeserializationError,
+    ProcessingError,
+    SerializationError,
+)
+from ottla.client.serdes import deserializing
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 0.1
+_COMMIT_TIMEOUT_S = 10.0
+_CANCEL_TIMEOUT_S = 1.0
+_SHARED_SETTINGS = frozenset(option.name for option in CLIENT_OPTIONS)
+
+
+class ParallelConsumer(Generic[K, V]):
+    """Reads topics as a member of a group and gives each record to `handler`, up to `concurrency` of them at once.
+
+    `ordering` says what is kept in order: records of one key ("key"), of one partition ("partition"), or nothing
+    ("unordered"). A record whose handler raises is tried again (`retries`), and then sent to the topic `dead_letter`;
+    with None, processing stops instead. Errors of `no_retry` are not tried again. Offsets are committed up to the first
+    record that is not done, every `auto.commit.interval.ms`: every record is processed at least once.
+    Use it with `async with`, and call `run`.
+    """
+
+    def __init__(
+        self,
+        topics: Collection[str] | re.Pattern[str],
+        handler: Callable[[ConsumerRecord[K, V]], object],
+        config: Mapping[str, object] | None = None,
+        *,
+        ordering: Ordering = "key",
+        concurrency: int = 16,
+        queued_max: int = 1000,
+        retries: int | Retries = 3,
+        no_retry: tuple[type[Exception], ...] = (),
+        dead_letter: str | None = DEFAULT_TOPIC,
+        drain_timeout: float = 30.0,
+        key_deserializer: Deserializer[K] | None = None,
+        value_deserializer: Deserializer[V] | None = None,
+        assignors: Sequence[GroupAssignor] = (),
+        producer: Producer | None = None,
+        **settings: object,
+    ) -> None:
+        """`drain_timeout` (seconds) bounds the wait for running handlers when partitions go; then they are cancelled.
+
+        `producer` sends the dead letters, and must take bytes; without it there will be one with the same settings.
+        """
+        merged = merge_settings(config, settings)
+        self._consumer = Consumer(_consumer_settings(merged), assignors=assignors)
+        self._producer_settings = {name: value for name, value in merged.items() if name in _SHARED_SETTINGS}
+        self._topics = topics
+        self._handler = handler
+        self._plan = WorkPlan(
+            ordering=ordering,
+            concurrency=concurrency,
+            queued_max=queued_max,
+            retries=retries if isinstance(retries, Retries) else Retries(retries),
+        )
+        self._no_retry: tuple[type[Exception], ...] = (DeserializationError, *no_retry)
+        if dead_letter is not None:
+            check_template(dead_letter)
+        self._dead_letter = dead_letter
+        self._drain_timeout = drain_timeout
+        self._to_key = None if key_deserializer is None else deserializing("key", key_deserializer)
+        self._to_value = None if value_deserializer is None else deserializing("value", value_deserializer)
+        self._given_producer = producer
+        self._own_producer: Producer | None = None
+        self._producer_starts = asyncio.Lock()
+        self._tasks: dict[Work, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._pool = None if _is_coroutine(handler) else ThreadPoolExecutor(concurrency, "ottla-handler")
+        self._failure: ClientError | None = None
+        self._next_commit_ms = 0
+        self._is_running = False
+        self._is_stopping = False
+        self._is_closed = False
+
+    # Life
+
+    async def start(self) -> Self:
+        """Finds the cluster and begins to join the group; `async with` calls this."""
+        await self._consumer.start()
+        self._consumer.subscribe(self._topics, listener=_Listener(self))
+        return self
+
+    async def __aenter__(self) -> Self:
+        try:
+            return await self.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def run(self) -> None:
+        """Processes records until `stop` is called. Raises what keeps the consumer from going on."""
+        if self._is_closed:
+            raise ClientClosedError("this consumer is closed; make another one")
+        if self._is_running:
+            raise ClientError("this consumer is running already; make another one to have two")
+        self._is_running = True
+        self._next_commit_ms = self._now_ms() + self._consumer.settings.auto_commit_interval_ms
+        try:
+            while not self._is_stopping:
+                self._plan.add(await self._consumer.poll(_POLL_S))
+                self._consumer.pause(self._plan.to_pause())
+                self._start_ready()
+                await self._commit_if_due()
+                if self._failure is not None:
+                    raise self._failure
+        finally:
+            self._is_running = False
+
+    def stop(self) -> None:
+        """Makes `run` return soon. What is running then is waited for by `close`."""
+        self._is_stopping = True
+
+    async def close(self) -> None:
+        """Waits for running handlers, commits, and leaves the group. Closing twice is harmless."""
+        self._is_stopping = True
+        try:
+            await self._consumer.close()
+        finally:
+            self._is_closed = True
+            self._set_timer(None)
+            await self._cancel(list(self._tasks.values()))
+            if self._pool is not None:
+                self._pool.shutdown(wait=False, cancel_futures=True)
+            if self._own_producer is not None:
+                await self._own_producer.close()
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        return self._consumer.assignment
+
+    async def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has; 0 if there is none of that name."""
+        return len(await self._consumer.partitions_for(topic))
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    # Work
+
+    def _start_ready(self) -> None:
+        if self._is_closed or self._failure is not None:
+            return
+        now_ms = self._now_ms()
+        while (work := self._plan.start_next(now_ms)) is not None:
+            self._tasks[work] = asyncio.get_running_loop().create_task(self._process(work))
+        self._set_timer(self._plan.next_due_ms())
+        self._consumer.resume(self._plan.to_resume())
+
+    def _set_timer(self, due_ms: int | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due_ms is not None:
+            self._timer = asyncio.get_running_loop().call_at(due_ms / 1000, self._start_ready)
+
+    async def _process(self, work: Work) -> None:
+        try:
+            if work.failure is None:
+                await self._try(work)
+            if work.failure is not None:
+                # A record of a partition that has gone is the next owner's to try, and to give up.
+                if work.is_dropped:
+                    self._plan.abandon(work)
+                else:
+                    await self._put_aside(work, work.failure)
+        except asyncio.CancelledError:
+            self._plan.abandon(work)
+            raise
+        except Exception as e:
+            self._plan.abandon(work)
+            if not isinstance(e, ClientError):
+                log.error("the consumer met an error it did not expect", exc_info=e)
+                e = ClientError(f"the consumer met an error it did not expect: {e!r}", fatal=True)
+            self._failure = self._failure or e
+        finally:
+            del self._tasks[work]
+            self._start_ready()
+
+    async def _try(self, work: Work) -> None:
+        try:
+            await self._handle(work.record)
+        except Exception as e:
+            # Whatever a handler raises means the same: this record is not done.
+            where = f"{work.record.topic_partition}@{work.record.offset}"
+            is_final = isinstance(e, self._no_retry)
+            if self._plan.fail(work, e, self._now_ms(), random.random(), is_final=is_final):
+                log.warning("%s failed for the %d. time and will be tried again: %r", where, work.failures, e)
+            else:
+                log.error("%s failed for the %d. time and is given up", where, work.failures, exc_info=e)
+        else:
+            self._plan.finish(work)
+
+    async def _handle(self, record: RawRecord) -> None:
+        if self._pool is None:
+            called = self._handler(self._typed(record))
+            if inspect.isawaitable(called):
+                await called
+        else:
+            context = copy_context()
+            await asyncio.get_running_loop().run_in_executor(self._pool, context.run, self._handle_in_thread, record)
+
+    def _handle_in_thread(self, record: RawRecord) -> None:
+        self._handler(self._typed(record))
+
+    def _typed(self, record: RawRecord) -> ConsumerRecord[K, V]:
+        changed: dict[str, Any] = {}
+        try:
+            if self._to_key is not None:
+                changed["key"] = self._to_key(record.topic, record.key)
+            if self._to_value is not None:
+                changed["value"] = self._to_value(record.topic, record.value)
+        except SerializationError as e:
+            raise DeserializationError(
+                e.message, topic_partition=record.topic_partition, offset=record.offset
+            ) from e.__cause__
+        typed: Any = record._replace(**changed) if changed else record
+        return typed  # type: ignore[no-any-return]
+
+    # Dead letters
+
+    async def _put_aside(self, work: Work, failure: Exception) -> None:
+        record = work.record
+        if self._dead_letter is None:
+            raise ProcessingError(
+                f"the handler failed {work.failures} times for offset {record.offset} ({failure!r}), and there is no"
+                " dead-letter topic; correct the handler, or set dead_letter",
+                topic_partition=record.topic_partition,
+                offset=record.offset,
+            ) from failure
+        letter = dead_letter(
+            record,
+            self._dead_letter,
+            error=failure,
+            attempts=work.failures,
+            group_id=self._consumer.settings.group_id or "",
+        )
+        try:
+            producer = await self._dead_letter_producer()
+            await producer.send_and_wait(
+                letter.topic, letter.value, letter.key, headers=letter.headers, timestamp_ms=letter.timestamp_ms
+            )
+        except KafkaError as e:
+            if not e.retriable or isinstance(e, ClientClosedError):
+                raise ProcessingError(
+                    f"offset {record.offset} could not be sent to its dead-letter topic {letter.topic}: {e}",
+                    topic_partition=record.topic_partition,
+                    offset=record.offset,
+                ) from e
+            log.error("%s is not reachable, and is tried again: %s", letter.topic, e)
+            self._plan.postpone(work, self._now_ms(), random.random())
+        else:
+            self._plan.finish(work)
+
+    async def _dead_letter_producer(self) -> Producer:
+        async with self._producer_starts:
+            producer = self._given_producer or self._own_producer
+            if producer is None:
+                producer = await Producer(self._producer_settings).start()
+                self._own_producer = producer
+            return producer
+
+    # Commits and partitions that go
+
+    async def _commit_if_due(self) -> None:
+        now_ms = self._now_ms()
+        if now_ms >= self._next_commit_ms:
+            self._next_commit_ms = now_ms + self._consumer.settings.auto_commit_interval_ms
+            await self._commit(self._plan.committable())
+
+    async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        if not offsets:
+            return
+        try:
+            await self._consumer.commit(offsets, timeout=_COMMIT_TIMEOUT_S)
+        except ClientError as e:
+            if e.fatal:
+                raise
+            # What is not committed now will be with the next commit, or be read again.
+            log.warning("offsets were not committed: %s", e)
+        else:
+            self._plan.committed(offsets.items())
+
+    async def _let_go(self, partitions: Collection[TopicPartition]) -> None:
+        try:
+            self._plan.hold(partitions)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._drain_timeout):
+                    while self._tasks and not self._plan.is_settled(partitions):
+                        await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+            await self._commit(self._plan.committable(partitions))
+        finally:
+            await self._lose(partitions)
+
+    async def _lose(self, partitions: Collection[TopicPartition]) -> None:
+        left = [self._tasks[work] for work in self._plan.running_of(partitions)]
+        self._plan.forget(partitions)
+        if left:
+            log.warning("%d handlers are cancelled, for their partitions have gone to another member", len(left))
+        await self._cancel(left)
+
+    async def _cancel(self, tasks: Collection[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CANCEL_TIMEOUT_S)
+
+
+class _Listener(RebalanceListener):
+    def __init__(self, owner: ParallelConsumer[Any, Any]) -> None:
+        self._owner = owner
+
+    async def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        await self._owner._let_go(partitions)
+
+    async def on_lost(self, partitions: Collection[TopicPartition]) -> None:
+        await self._owner._lose(partitions)
+
+
+def _consumer_settings(merged: Mapping[str, object]) -> dict[str, object]:
+    if merged.get("group.id") is None:
+        raise InvalidConfigError("group.id", "group.id is needed: the group's offsets say what has been processed")
+    if merged.get("enable.auto.commit") not in (None, False, "false"):
+        raise InvalidConfigError(
+            "enable.auto.commit",
+            "enable.auto.commit cannot be on: it would commit records that are not processed yet. Leave it out",
+        )
+    return {**merged, "enable.auto.commit": False}
+
+
+def _is_coroutine(handler: Callable[..., object]) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004

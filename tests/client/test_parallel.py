@@ -1,0 +1,442 @@
+"""Records in the works at once: order, commits, retries, dead letters and rebalances, in both shells."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+import ottla
+from ottla import ConsumerRecord
+from ottla.errors import InvalidConfigError, ProcessingError
+from tests.broker_process import BrokerProcess
+from tests.client.consumer_shells import make_topic
+from tests.client.parallel_members import PATIENCE_S, Members, eventually
+from tests.interop.groups.conftest import QUICK_GROUPS
+
+NO_PAUSE = ottla.Retries(2, 1, 1)
+
+
+@pytest.fixture(scope="module")
+def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {**QUICK_GROUPS, "group.initial.rebalance.delay.ms": "0"}
+    process = BrokerProcess(tmp_path_factory.mktemp("parallel"), settings).start()
+    yield process
+    assert process.stop() == 0, "\n".join(process.log_lines)
+    assert process.tracebacks() == []
+
+
+@pytest.fixture(params=["sync", "aio"])
+def members(request: pytest.FixtureRequest, quick_broker: BrokerProcess, new_topic: str) -> Iterator[Members]:
+    made = Members(request.param, quick_broker.bootstrap, make_topic(quick_broker.bootstrap, new_topic, 1))
+    yield made
+    made.close()
+
+
+def write(members: Members, count: int, *, keys: int = 1, topic: str | None = None, partitions: int = 1) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": members.bootstrap, "linger.ms": 1})
+    for number in range(count):
+        producer.produce(
+            topic or members.topic,
+            b"%d" % number,
+            key=b"key-%d" % (number % keys),
+            partition=number % keys % partitions,
+            headers=[("n", b"%d" % number)],
+            timestamp=1_700_000_000_000 + number,
+        )
+    assert producer.flush(PATIENCE_S) == 0
+
+
+class Seen:
+    """What handlers were given, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.values: list[int] = []
+        self.by_key: dict[bytes, list[int]] = defaultdict(list)
+        self.running: Counter[bytes] = Counter()
+        self.overlaps: set[bytes] = set()
+
+    def __call__(self, record: ConsumerRecord[Any, Any]) -> None:
+        with self.lock:
+            self.running[record.key] += 1
+            if self.running[record.key] > 1:
+                self.overlaps.add(record.key)
+            self.values.append(int(record.value))
+            self.by_key[record.key].append(int(record.value))
+        with self.lock:
+            self.running[record.key] -= 1
+
+
+def test_keys_stay_in_order_and_everything_is_committed(members: Members) -> None:
+    write(members, 500, keys=7)
+    seen = Seen()
+    member = members(seen, concurrency=6)
+    eventually(lambda: len(seen.values) == 500, "all records")
+    eventually(lambda: members.committed() == 500, "the periodic commit")
+    member.stop()
+    assert seen.overlaps == set()
+    assert all(values == sorted(values) for values in seen.by_key.values())
+    assert len(seen.by_key) == 7
+
+    write(members, 3)
+    again = Seen()
+    second = members(again)
+    eventually(lambda: len(again.values) >= 3, "what is new")
+    second.stop()
+    assert again.values == [0, 1, 2]
+    assert members.committed() == 503, "closing commits"
+
+
+def test_keys_are_worked_on_at_once(members: Members) -> None:
+    meeting = threading.Barrier(4)
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        meeting.wait(PATIENCE_S)
+
+    write(members, 8, keys=4)
+    members(handle, concurrency=4, retries=0)
+    eventually(lambda: members.committed() == 8, "four keys met twice")
+
+
+def test_partition_order_is_one_at_a_time(members: Members) -> None:
+    running, most, done = 0, 0, []
+    lock = threading.Lock()
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        with lock:
+            running -= 1
+            done.append(record.offset)
+
+    write(members, 50, keys=10)
+    members(handle, ordering="partition", concurrency=4)
+    eventually(lambda: len(done) == 50, "all records")
+    assert most == 1
+    assert done == list(range(50))
+
+
+def test_nothing_is_committed_past_what_is_not_done(members: Members) -> None:
+    blocked, release, done = threading.Event(), threading.Event(), []
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        if record.offset == 3:
+            blocked.set()
+            assert release.wait(PATIENCE_S)
+        done.append(record.offset)
+
+    write(members, 20, keys=20)
+    members(handle, concurrency=4)
+    assert blocked.wait(PATIENCE_S)
+    eventually(lambda: len(done) == 19, "the others")
+    eventually(lambda: members.committed() == 3, "the records before it")
+    release.set()
+    eventually(lambda: members.committed() == 20, "all")
+
+
+def test_too_much_in_the_works_is_not_fetched(members: Members) -> None:
+    release = threading.Event()
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        assert release.wait(PATIENCE_S)
+
+    write(members, 300, keys=300)
+    member = members(handle, concurrency=2, queued_max=10, max_poll_records=5)
+    inner = getattr(member.consumer, "_inner", member.consumer)
+    eventually(lambda: bool(inner._consumer.paused), "a pause")
+    (claim,) = inner._plan._claims.values()
+    assert len(claim.unfinished) < 15
+    assert member.consumer.assignment
+    release.set()
+    eventually(lambda: members.committed() == 300, "all, after going on")
+
+
+# Failures
+
+
+def dead_letters(members: Members, topic: str, count: int) -> list[Any]:
+    settings = {"bootstrap.servers": members.bootstrap, "group.id": f"dead-{topic}", "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer(settings)
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        return [consumer.poll(PATIENCE_S) for _ in range(count)]
+    finally:
+        consumer.close()
+
+
+def test_a_failure_that_passes_is_tried_again_in_its_order(members: Members) -> None:
+    order, failures = [], Counter[int]()
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        if record.offset == 1 and failures[1] < 2:
+            failures[1] += 1
+            raise ConnectionError("a moment, please")
+        order.append(record.offset)
+
+    write(members, 4, keys=1)
+    members(handle, retries=NO_PAUSE)
+    eventually(lambda: members.committed() == 4, "all")
+    assert order == [0, 1, 2, 3]
+
+
+def test_what_keeps_failing_goes_to_the_dead_letters(members: Members) -> None:
+    dead = make_topic(members.bootstrap, f"{members.topic}.dlt")
+    tries, done = Counter[int](), []
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        tries[record.offset] += 1
+        if record.offset in (1, 2):
+            raise LookupError("no such customer")
+        done.append(record.offset)
+
+    write(members, 5, keys=5)
+    members(handle, retries=NO_PAUSE, no_retry=(KeyError,))
+    eventually(lambda: members.committed() == 5, "all but two, and past those")
+    assert sorted(done) == [0, 3, 4]
+    assert tries == {0: 1, 1: 3, 2: 3, 3: 1, 4: 1}
+    letters = sorted(dead_letters(members, dead, 2), key=lambda letter: letter.key())
+    for number, letter in enumerate(letters, start=1):
+        assert (letter.key(), letter.value()) == (b"key-%d" % number, b"%d" % number)
+        assert letter.timestamp()[1] == 1_700_000_000_000 + number
+        headers = dict(letter.headers())
+        assert headers.pop("n") == b"%d" % number
+        assert headers == {
+            "ottla.dead-letter.topic": members.topic.encode(),
+            "ottla.dead-letter.partition": b"0",
+            "ottla.dead-letter.offset": b"%d" % number,
+            "ottla.dead-letter.timestamp": b"%d" % (1_700_000_000_000 + number),
+            "ottla.dead-letter.group": members.group_id.encode(),
+            "ottla.dead-letter.exception": b"builtins.LookupError",
+            "ottla.dead-letter.message": b"no such customer",
+            "ottla.dead-letter.attempts": b"3",
+        }
+
+
+def test_what_cannot_be_read_or_retried_is_put_aside_at_once(members: Members) -> None:
+    dead = make_topic(members.bootstrap, f"dead-of-{members.topic}")
+    seen = []
+
+    def number(data: bytes | None) -> int:
+        found = int(data or b"")
+        if found == 1:
+            raise ValueError("one is not a number")
+        return found
+
+    def handle(record: ConsumerRecord[bytes, int]) -> None:
+        seen.append(record.value)
+        if record.value == 2:
+            raise KeyError("gone")
+
+    write(members, 4, keys=4)
+    members(handle, value_deserializer=number, dead_letter="dead-of-{topic}", no_retry=(LookupError,))
+    eventually(lambda: members.committed() == 4, "all")
+    assert sorted(seen) == [0, 2, 3]
+    letters = {letter.value(): dict(letter.headers()) for letter in dead_letters(members, dead, 2)}
+    assert letters[b"1"]["ottla.dead-letter.exception"] == b"ottla.client.errors.DeserializationError"
+    assert b"one is not a number" in letters[b"1"]["ottla.dead-letter.message"]
+    assert letters[b"2"]["ottla.dead-letter.attempts"] == b"1"
+
+
+@pytest.mark.parametrize(
+    ("dead_letter", "message"), [(None, "no dead-letter topic"), ("not/{topic}", "could not be sent")]
+)
+def test_without_dead_letters_processing_stops_before_the_record(
+    members: Members, dead_letter: str | None, message: str
+) -> None:
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        if record.offset == 2:
+            raise LookupError("no such customer")
+
+    write(members, 5)
+    failure = members(handle, retries=NO_PAUSE, dead_letter=dead_letter).wait_for_failure()
+    assert isinstance(failure, ProcessingError)
+    assert message in failure.message
+    assert failure.offset == 2
+    assert members.committed() == 2
+
+
+# Rebalances
+
+
+@pytest.mark.parametrize("protocol", ["classic", "cooperative", "consumer"])
+def test_members_come_and_go_and_each_record_is_processed_once(
+    quick_broker: BrokerProcess, new_topic: str, members: Members, protocol: str
+) -> None:
+    members.topic = make_topic(quick_broker.bootstrap, f"{new_topic}-shared", 4)
+    settings: dict[str, Any] = {
+        "classic": {},
+        "cooperative": {"partition_assignment_strategy": "cooperative-sticky"},
+        "consumer": {"group_protocol": "consumer", "session_timeout_ms": None, "heartbeat_interval_ms": None},
+    }[protocol]
+    lock = threading.Lock()
+    counts: Counter[int] = Counter()
+    held = threading.Event()
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        held.wait(0.002)
+        with lock:
+            counts[int(record.value)] += 1
+
+    options = {**settings, "concurrency": 4, "max_poll_records": 50}
+    write(members, 1000, keys=40, partitions=4)
+    first = members(handle, **options)
+    eventually(lambda: len(counts) > 50, "a start")
+    second = members(handle, **options)
+    eventually(lambda: len(first.consumer.assignment) == 2 == len(second.consumer.assignment), "sharing")
+    write(members, 1000, keys=40, partitions=4)
+    first.stop()
+    eventually(lambda: len(second.consumer.assignment) == 4, "one left")
+    eventually(lambda: sum(counts.values()) >= 2000, "all records")
+    second.stop()
+    assert counts == dict.fromkeys(range(1000), 2)
+    assert [members.committed(partition) for partition in range(4)] == [500, 500, 500, 500]
+
+
+def test_a_handler_that_takes_too_long_loses_its_partition(quick_broker: BrokerProcess, new_topic: str) -> None:
+    members = Members("aio", quick_broker.bootstrap, make_topic(quick_broker.bootstrap, new_topic, 2))
+    cancelled: list[int] = []
+    done: list[tuple[int, int]] = []
+    begun = threading.Event()
+
+    async def forever(record: ConsumerRecord[Any, Any]) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            cancelled.append(record.partition)
+            raise
+
+    async def quick(record: ConsumerRecord[Any, Any]) -> None:
+        done.append((record.partition, record.offset))
+
+    try:
+        write(members, 20, keys=2, partitions=2)
+        first = members(forever, drain_timeout=0.1)
+        assert begun.wait(PATIENCE_S)
+        members(quick)
+        eventually(lambda: len(done) == 10, "the partition that went over")
+        assert done == [(done[0][0], offset) for offset in range(10)], "from its start, for nothing was committed"
+        first.stop()
+        eventually(lambda: len(done) == 20, "the other partition, once the first has left")
+        assert set(cancelled) == {0, 1}
+    finally:
+        members.close()
+
+
+MEMBER = """
+import os, sys, time, ottla
+from tests.client.parallel_members import QUICK
+
+def handle(record):
+    time.sleep(0.001)
+    os.write(1, f"{record.partition}:{record.offset}:{record.key.decode()}\\n".encode())
+
+with ottla.ParallelConsumer(
+    [sys.argv[2]], handle, bootstrap_servers=sys.argv[1], group_id=sys.argv[3], concurrency=4,
+    auto_offset_reset="earliest", **{**QUICK, "session_timeout_ms": 1000},
+) as consumer:
+    consumer.run()
+"""
+
+
+def test_a_killed_member_loses_nothing(quick_broker: BrokerProcess, new_topic: str) -> None:
+    members = Members("sync", quick_broker.bootstrap, make_topic(quick_broker.bootstrap, new_topic, 4))
+    write(members, 4000, keys=40, partitions=4)
+    command = [sys.executable, "-c", MEMBER, members.bootstrap, members.topic, members.group_id]
+    root = Path(__file__).parents[2]
+    processes = [
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, cwd=root, env={**os.environ, "PYTHONPATH": str(root)}
+        )
+        for _ in range(2)
+    ]
+    lines: list[list[str]] = [[], []]
+
+    def read(number: int) -> None:
+        output = processes[number].stdout
+        assert output is not None
+        lines[number].extend(line.strip() for line in output)
+
+    readers = [threading.Thread(target=read, args=(number,), daemon=True) for number in range(2)]
+    try:
+        for reader in readers:
+            reader.start()
+        eventually(lambda: all(len(found) > 0 for found in lines) and sum(map(len, lines)) > 500, "both at work")
+        processes[0].send_signal(signal.SIGKILL)
+        processes[0].wait(PATIENCE_S)
+        everything = {(partition, offset) for partition in range(4) for offset in range(1000)}
+        eventually(lambda: processed(lines) >= everything, "what the dead one left is processed")
+        eventually(lambda: [members.committed(partition) for partition in range(4)] == [1000] * 4, "the commits")
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(PATIENCE_S)
+        for reader in readers:
+            reader.join(PATIENCE_S)
+    for found in lines:
+        keys: dict[str, list[int]] = defaultdict(list)
+        for partition, offset, key in (line.split(":") for line in found if line.count(":") == 2):
+            assert partition
+            keys[key].append(int(offset))
+        assert all(is_in_order(offsets) for offsets in keys.values())
+
+
+def processed(lines: list[list[str]]) -> set[tuple[int, int]]:
+    whole = [line.split(":") for found in lines for line in list(found) if line.count(":") == 2]
+    return {(int(partition), int(offset)) for partition, offset, _ in whole}
+
+
+def is_in_order(offsets: list[int]) -> bool:
+    """A key is read on from offset to offset; it starts over only where a partition has come once more."""
+    drops = sum(later <= earlier for earlier, later in pairwise(offsets))
+    return drops <= 2
+
+
+# What cannot be
+
+
+def test_settings_that_cannot_be() -> None:
+    def handle(record: ConsumerRecord[Any, Any]) -> None: ...
+
+    async def handle_later(record: ConsumerRecord[Any, Any]) -> None: ...
+
+    for made in (ottla.ParallelConsumer, ottla.aio.ParallelConsumer):
+        with pytest.raises(InvalidConfigError, match=r"group\.id is needed"):
+            made(["t"], handle, bootstrap_servers="127.0.0.1:1")
+        with pytest.raises(InvalidConfigError, match=r"enable\.auto\.commit cannot be on"):
+            made(["t"], handle, bootstrap_servers="127.0.0.1:1", group_id="g", enable_auto_commit=True)
+        with pytest.raises(InvalidConfigError, match=r"group\.idd"):
+            made(["t"], handle, bootstrap_servers="127.0.0.1:1", group_id="g", group_idd="g")
+        with pytest.raises(ValueError, match="dead-letter topic"):
+            made(["t"], handle, bootstrap_servers="127.0.0.1:1", group_id="g", dead_letter="{topic}")
+    with pytest.raises(TypeError, match=r"use ottla\.aio\.ParallelConsumer"):
+        ottla.ParallelConsumer(["t"], handle_later, bootstrap_servers="127.0.0.1:1", group_id="g")
+
+
+def test_a_cluster_that_is_not_there(members: Members) -> None:
+    with pytest.raises(ottla.errors.ClusterUnreachableError, match=r"Check bootstrap\.servers"):
+        members(lambda record: None, bootstrap_servers="127.0.0.1:1")
+
+
+def test_use_after_closing(members: Members) -> None:
+    member = members(lambda record: None)
+    member.stop()
+    with pytest.raises(ottla.errors.ClientClosedError):
+        if members.kind == "aio":
+            asyncio.run(member.consumer.run())
+        else:
+            member.consumer.run()
