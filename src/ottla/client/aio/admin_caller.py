@@ -39,7 +39,7 @@ class AdminCaller:
         self._is_closed = False
 
     async def start(self) -> None:
-        await self.refresh([])
+        await self.link.find_cluster(self.clock.monotonic_ms())
 
     def close(self) -> None:
         self._is_closed = True

@@ -26,6 +26,7 @@ GROUP = 0
 TRANSACTION = 1
 
 _FIRST_WITH_MANY_KEYS = 4
+_TRIES_TO_FIND = 5
 _UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 
 
@@ -37,6 +38,8 @@ class _Line:
         self.dialling = asyncio.Lock()
         self.failures = 0
         self.not_before_s = 0.0
+        self.was_reached = False
+        """Whether somebody has picked up, even if nothing came of it."""
 
 
 class ClusterLink:
@@ -86,7 +89,7 @@ class ClusterLink:
             loop = asyncio.get_running_loop()
             await asyncio.sleep(max(0.0, line.not_before_s - loop.time()))
             try:
-                line.connection = await self._dial(host, port)
+                line.connection = await self._dial(line, host, port)
             except KafkaError:
                 line.failures += 1
                 pause_ms = backoff_ms(
@@ -97,10 +100,15 @@ class ClusterLink:
             line.failures = 0
             return line.connection
 
-    async def _dial(self, host: str, port: int) -> Connection:
-        connection = await Connection.connect(
-            host, port, client_id=self.client_id, connect_timeout_ms=self.settings.connect_timeout_ms
-        )
+    async def _dial(self, line: _Line, host: str, port: int) -> Connection:
+        try:
+            connection = await Connection.connect(
+                host, port, client_id=self.client_id, connect_timeout_ms=self.settings.connect_timeout_ms
+            )
+        except KafkaError as e:
+            line.was_reached = isinstance(e.__cause__, ConnectionResetError)
+            raise
+        line.was_reached = True
         try:
             await connection.negotiate(timeout_ms=self.settings.request_timeout_ms)
         except BaseException:
@@ -156,6 +164,21 @@ class ClusterLink:
             broker = nodes.pop(node_id)
             addresses.append((broker.host, broker.port))
         return list(dict.fromkeys([*addresses, *self._bootstrap]))
+
+    async def find_cluster(self, now_ms: int) -> None:
+        """Asks for the brokers. Where nobody listens there is no point in waiting; a connection may break, though."""
+        tries = 0
+        while True:
+            for line in self._lines.values():
+                line.was_reached = False
+            try:
+                return await self.refresh_metadata([], now_ms)
+            except ClusterUnreachableError:
+                tries += 1
+                if tries >= _TRIES_TO_FIND or not any(line.was_reached for line in self._lines.values()):
+                    raise
+            pause_ms = backoff_ms(tries, self.settings.reconnect_backoff_ms, self.settings.reconnect_backoff_max_ms)
+            await asyncio.sleep(pause_ms / 1000)
 
     async def refresh_metadata(self, topics: list[str] | None, now_ms: int, *, create_missing: bool = False) -> None:
         request = MetadataRequest(

@@ -100,7 +100,7 @@ class ConsumerEngine:
     # Life
 
     async def start(self) -> None:
-        await self.link.refresh_metadata([], self.now_ms())
+        await self.link.find_cluster(self.now_ms())
         self.spawn(self._drive())
 
     def now_ms(self) -> int:

@@ -91,7 +91,7 @@ class ProducerEngine:
 
     async def start(self) -> None:
         """Finds the cluster; ClusterUnreachableError if no bootstrap server answers."""
-        await self.link.refresh_metadata([], self.clock.monotonic_ms())
+        await self.link.find_cluster(self.clock.monotonic_ms())
         self.wake()
 
     def close(self) -> None:
