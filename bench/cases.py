@@ -43,6 +43,17 @@ class FetchCase:
     unit: str = "MB/s"
 
 
+@dataclass(frozen=True)
+class ClientCase:
+    """One of our ways to send or read records against a library, both named as in `LIBRARIES` of their module."""
+
+    name: str
+    title: str
+    ours: str
+    theirs: str
+    target: Target | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommitCase:
     """Commits of one partition each, by connections that speak for a group of their own.
@@ -214,10 +225,13 @@ TRANSACTIONS_TARGETS = {1: Target(0.5, 0.75), 10: Target(0.5, 0.75), 100: Target
 END_TO_END_MESSAGES = 160_000
 END_TO_END_TARGETS = {"produce": Target(0.75, 0.9), "consume": Target(0.9, 1.0)}
 
-CLIENT_MESSAGES = 400_000
-QUICK_CLIENT_MESSAGES = 200_000
-CLIENT_PRODUCE_TARGET = Target(1.5, 3)
-CLIENT_CONSUME_TARGET = Target(1.5, 3)
+CLIENT_MESSAGES = {100: 400_000, 1000: 120_000}
+QUICK_CLIENT_MESSAGES = {100: 200_000, 1000: 60_000}
+"""By the bytes of a value. The faster and slower ways to send and read get more and fewer, see `CLIENT_SHARES`."""
+CLIENT_SHARES = {"ottla-arrow": 3.0, "ottla-arrow-aio": 3.0, "kafka-python": 0.1, "aiokafka": 0.1}
+
+CLIENT_ROW_TARGET = Target(1.5, 3)
+CLIENT_ARROW_TARGET = Target(5, 10)
 """Against confluent-kafka; the other libraries are measured for information."""
 
 START = AbsoluteCase(name="start", title="start to first answer", unit="ms", target=Target(400, 150))

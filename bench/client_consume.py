@@ -1,4 +1,4 @@
-"""Consumers of several libraries, records of 100 bytes from one partition, against the same broker in the same run.
+"""Consumers of several libraries, records of one size from one partition, against the same broker in the same run.
 
 python -m bench.client_consume LIBRARY PORT TOPIC MESSAGES
 
@@ -11,10 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Callable
 
+from bench.cases import CLIENT_ARROW_TARGET, CLIENT_ROW_TARGET, ClientCase
+from bench.stopwatch import Stopwatch
+
 CHUNK = 10_000
+
+Result = dict[str, float]
 
 
 class Meter:
@@ -22,23 +26,28 @@ class Meter:
 
     def __init__(self, messages: int) -> None:
         self._left = messages
-        self._begun_s = 0.0
+        self._watch: Stopwatch | None = None
         self._counted = 0
 
     def count(self, values: list[bytes | None]) -> bool:
         """Whether there are more to come."""
-        if not self._begun_s:
-            self._begun_s = time.perf_counter()
-        else:
-            self._counted += len(values)
-        self._left -= len(values)
+        return self.count_rows(len(values))
+
+    def count_rows(self, rows: int) -> bool:
+        if self._watch is not None:
+            self._counted += rows
+        elif rows:
+            self._watch = Stopwatch()
+        self._left -= rows
         return self._left > 0
 
-    def result(self) -> float:
-        return self._counted / (time.perf_counter() - self._begun_s)
+    def result(self) -> Result:
+        assert self._watch is not None
+        spent = self._watch.read()
+        return {"messages_per_s": self._counted / spent.wall_s, "cpu_us": spent.cpu_s / self._counted * 1e6}
 
 
-def ottla_poll(servers: str, topic: str, messages: int) -> float:
+def ottla_poll(servers: str, topic: str, messages: int) -> Result:
     import ottla
 
     meter = Meter(messages)
@@ -49,10 +58,10 @@ def ottla_poll(servers: str, topic: str, messages: int) -> float:
         return meter.result()
 
 
-def ottla_aio(servers: str, topic: str, messages: int) -> float:
+def ottla_aio(servers: str, topic: str, messages: int) -> Result:
     import ottla
 
-    async def run() -> float:
+    async def run() -> Result:
         meter = Meter(messages)
         async with ottla.aio.Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
             consumer.assign([(topic, 0)])
@@ -63,7 +72,32 @@ def ottla_aio(servers: str, topic: str, messages: int) -> float:
     return asyncio.run(run())
 
 
-def confluent(servers: str, topic: str, messages: int) -> float:
+def ottla_arrow(servers: str, topic: str, messages: int) -> Result:
+    import ottla
+
+    meter = Meter(messages)
+    with ottla.Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([(topic, 0)])
+        while meter.count_rows(len(consumer.poll_arrow(1.0)["value"])):
+            pass
+        return meter.result()
+
+
+def ottla_arrow_aio(servers: str, topic: str, messages: int) -> Result:
+    import ottla
+
+    async def run() -> Result:
+        meter = Meter(messages)
+        async with ottla.aio.Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, 0)])
+            while meter.count_rows(len((await consumer.poll_arrow(1.0))["value"])):
+                pass
+            return meter.result()
+
+    return asyncio.run(run())
+
+
+def confluent(servers: str, topic: str, messages: int) -> Result:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     meter = Meter(messages)
@@ -81,12 +115,12 @@ def confluent(servers: str, topic: str, messages: int) -> float:
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     while meter.count([message.value() for message in consumer.consume(CHUNK, timeout=1.0)]):
         pass
-    rate = meter.result()
+    result = meter.result()
     consumer.close()
-    return rate
+    return result
 
 
-def kafka_python(servers: str, topic: str, messages: int) -> float:
+def kafka_python(servers: str, topic: str, messages: int) -> Result:
     from kafka import KafkaConsumer, TopicPartition
 
     meter = Meter(messages)
@@ -96,15 +130,15 @@ def kafka_python(servers: str, topic: str, messages: int) -> float:
     while going:
         for records in consumer.poll(1000, CHUNK).values():
             going = meter.count([record.value for record in records])
-    rate = meter.result()
+    result = meter.result()
     consumer.close()
-    return rate
+    return result
 
 
-def aiokafka(servers: str, topic: str, messages: int) -> float:
+def aiokafka(servers: str, topic: str, messages: int) -> Result:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
-    async def run() -> float:
+    async def run() -> Result:
         meter = Meter(messages)
         async with AIOKafkaConsumer(
             bootstrap_servers=servers, auto_offset_reset="earliest", enable_auto_commit=False
@@ -119,29 +153,29 @@ def aiokafka(servers: str, topic: str, messages: int) -> float:
     return asyncio.run(run())
 
 
-LIBRARIES: dict[str, Callable[[str, str, int], float]] = {
+LIBRARIES: dict[str, Callable[[str, str, int], Result]] = {
     "ottla": ottla_poll,
     "ottla-aio": ottla_aio,
+    "ottla-arrow": ottla_arrow,
+    "ottla-arrow-aio": ottla_arrow_aio,
     "confluent-kafka": confluent,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
 }
 
-PAIRS = (
-    ("client-consume-poll", "our consumer, poll()", "ottla", "confluent-kafka"),
-    ("client-consume-poll", "our consumer, poll()", "ottla", "kafka-python"),
-    ("client-consume-aio", "our asyncio consumer, poll()", "ottla-aio", "aiokafka"),
+CASES = (
+    ClientCase("poll", "our consumer, poll()", "ottla", "confluent-kafka", CLIENT_ROW_TARGET),
+    ClientCase("poll", "our consumer, poll()", "ottla", "kafka-python"),
+    ClientCase("aio", "our asyncio consumer, poll()", "ottla-aio", "confluent-kafka", CLIENT_ROW_TARGET),
+    ClientCase("aio", "our asyncio consumer, poll()", "ottla-aio", "aiokafka"),
+    ClientCase("arrow", "our consumer, poll_arrow()", "ottla-arrow", "confluent-kafka", CLIENT_ARROW_TARGET),
+    ClientCase("arrow-aio", "our asyncio consumer, poll_arrow()", "ottla-arrow-aio", "aiokafka"),
 )
-"""Name and title of a row, our side, and the other."""
-
-SLOW = {"kafka-python": 5, "aiokafka": 5}
-"""By how much fewer messages the slower libraries get, so that a run stays short."""
 
 
 def main() -> None:
     library, port, topic, count = sys.argv[1:]
-    rate = LIBRARIES[library](f"127.0.0.1:{port}", topic, int(count))
-    print(json.dumps({"messages_per_s": rate}))
+    print(json.dumps(LIBRARIES[library](f"127.0.0.1:{port}", topic, int(count))))
 
 
 if __name__ == "__main__":

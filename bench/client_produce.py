@@ -1,6 +1,6 @@
-"""Producers of several libraries, one record of 100 bytes after the other, against the same broker in the same run.
+"""Producers of several libraries, with records of one size, against the same broker in the same run.
 
-python -m bench.client_produce LIBRARY PORT TOPIC MESSAGES
+python -m bench.client_produce LIBRARY PORT TOPIC MESSAGES VALUE_BYTES
 
 Every library waits for all in-sync replicas, lingers as long as the others, and is otherwise as it comes. The time runs
 until the last record is acknowledged. Prints one line of JSON.
@@ -11,59 +11,94 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Callable
 
-VALUE = b"v" * 100
+from bench.cases import CLIENT_ARROW_TARGET, CLIENT_ROW_TARGET, ClientCase
+from bench.stopwatch import Spent, Stopwatch
+
 CHUNK = 10_000
 LINGER_MS = 5
 
 
-def ottla_send(servers: str, topic: str, messages: int) -> float:
+def ottla_send(servers: str, topic: str, messages: int, value: bytes) -> Spent:
     import ottla
 
     with ottla.Producer(bootstrap_servers=servers, linger_ms=LINGER_MS) as producer:
-        producer.send(topic, VALUE).result(10)
-        begun_s = time.perf_counter()
+        producer.send(topic, value).result(10)
+        watch = Stopwatch()
         send = producer.send
         for _ in range(messages):
-            send(topic, VALUE)
+            send(topic, value)
         producer.flush()
-        return time.perf_counter() - begun_s
+        return watch.read()
 
 
-def ottla_send_many(servers: str, topic: str, messages: int) -> float:
+def ottla_send_many(servers: str, topic: str, messages: int, value: bytes) -> Spent:
     import ottla
 
     with ottla.Producer(bootstrap_servers=servers, linger_ms=LINGER_MS) as producer:
-        producer.send(topic, VALUE).result(10)
-        chunk = [VALUE] * CHUNK
-        begun_s = time.perf_counter()
+        producer.send(topic, value).result(10)
+        chunk = [value] * CHUNK
+        watch = Stopwatch()
         for _ in range(messages // CHUNK):
             producer.send_many(topic, chunk)
         producer.flush()
-        return time.perf_counter() - begun_s
+        return watch.read()
 
 
-def ottla_aio(servers: str, topic: str, messages: int) -> float:
+def ottla_aio(servers: str, topic: str, messages: int, value: bytes) -> Spent:
     import ottla
 
-    async def run() -> float:
+    async def run() -> Spent:
         async with ottla.aio.Producer(bootstrap_servers=servers, linger_ms=LINGER_MS) as producer:
-            await producer.send_and_wait(topic, VALUE)
-            begun_s = time.perf_counter()
+            await producer.send_and_wait(topic, value)
+            watch = Stopwatch()
             send = producer.send
             for number in range(messages):
-                await send(topic, VALUE)
+                await send(topic, value)
                 if number % 1000 == 0:
                     await asyncio.sleep(0)
             await producer.flush()
-            return time.perf_counter() - begun_s
+            return watch.read()
 
     return asyncio.run(run())
 
 
-def _confluent(servers: str, topic: str, messages: int, send: Callable[[object], None]) -> float:
+def ottla_arrow(servers: str, topic: str, messages: int, value: bytes) -> Spent:
+    import pyarrow as pa
+
+    import ottla
+
+    table = pa.table({"value": pa.array([value] * CHUNK, pa.binary())})
+    with ottla.Producer(bootstrap_servers=servers, linger_ms=LINGER_MS) as producer:
+        producer.send_arrow(topic, table[:1]).result(10)
+        watch = Stopwatch()
+        for _ in range(messages // CHUNK):
+            producer.send_arrow(topic, table)
+        producer.flush()
+        return watch.read()
+
+
+def ottla_arrow_aio(servers: str, topic: str, messages: int, value: bytes) -> Spent:
+    import pyarrow as pa
+
+    import ottla
+
+    table = pa.table({"value": pa.array([value] * CHUNK, pa.binary())})
+
+    async def run() -> Spent:
+        async with ottla.aio.Producer(bootstrap_servers=servers, linger_ms=LINGER_MS) as producer:
+            await (await producer.send_arrow(topic, table[:1]))
+            watch = Stopwatch()
+            for _ in range(messages // CHUNK):
+                await producer.send_arrow(topic, table)
+            await producer.flush()
+            return watch.read()
+
+    return asyncio.run(run())
+
+
+def _confluent(servers: str, topic: str, messages: int, value: bytes, send: Callable[[object], None]) -> Spent:
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -75,90 +110,91 @@ def _confluent(servers: str, topic: str, messages: int, send: Callable[[object],
             "log_level": 0,
         }
     )
-    producer.produce(topic, VALUE)
+    producer.produce(topic, value)
     producer.flush(10)
-    begun_s = time.perf_counter()
+    watch = Stopwatch()
     send(producer)
     if producer.flush(60):
         raise RuntimeError("not everything was acknowledged within a minute")
-    return time.perf_counter() - begun_s
+    return watch.read()
 
 
-def confluent_produce(servers: str, topic: str, messages: int) -> float:
+def confluent_produce(servers: str, topic: str, messages: int, value: bytes) -> Spent:
     def send(producer: object) -> None:
         produce = producer.produce  # type: ignore[attr-defined]
         for _ in range(messages):
-            produce(topic, VALUE)
+            produce(topic, value)
 
-    return _confluent(servers, topic, messages, send)
+    return _confluent(servers, topic, messages, value, send)
 
 
-def confluent_produce_batch(servers: str, topic: str, messages: int) -> float:
+def confluent_produce_batch(servers: str, topic: str, messages: int, value: bytes) -> Spent:
     def send(producer: object) -> None:
-        chunk = [{"value": VALUE}] * CHUNK
+        chunk = [{"value": value}] * CHUNK
         for _ in range(messages // CHUNK):
             producer.produce_batch(topic, chunk)  # type: ignore[attr-defined]
             producer.poll(0)  # type: ignore[attr-defined]
 
-    return _confluent(servers, topic, messages, send)
+    return _confluent(servers, topic, messages, value, send)
 
 
-def kafka_python(servers: str, topic: str, messages: int) -> float:
+def kafka_python(servers: str, topic: str, messages: int, value: bytes) -> Spent:
     from kafka import KafkaProducer
 
     producer = KafkaProducer(bootstrap_servers=servers, linger_ms=LINGER_MS, acks="all")
-    producer.send(topic, VALUE).get(10)
-    begun_s = time.perf_counter()
+    producer.send(topic, value).get(10)
+    watch = Stopwatch()
     for _ in range(messages):
-        producer.send(topic, VALUE)
+        producer.send(topic, value)
     producer.flush()
-    took_s = time.perf_counter() - begun_s
+    spent = watch.read()
     producer.close()
-    return took_s
+    return spent
 
 
-def aiokafka(servers: str, topic: str, messages: int) -> float:
+def aiokafka(servers: str, topic: str, messages: int, value: bytes) -> Spent:
     from aiokafka import AIOKafkaProducer
 
-    async def run() -> float:
+    async def run() -> Spent:
         async with AIOKafkaProducer(bootstrap_servers=servers, linger_ms=LINGER_MS, acks="all") as producer:
-            await producer.send_and_wait(topic, VALUE)
-            begun_s = time.perf_counter()
+            await producer.send_and_wait(topic, value)
+            watch = Stopwatch()
             for _ in range(messages):
-                await producer.send(topic, VALUE)
+                await producer.send(topic, value)
             await producer.flush()
-            return time.perf_counter() - begun_s
+            return watch.read()
 
     return asyncio.run(run())
 
 
-LIBRARIES: dict[str, Callable[[str, str, int], float]] = {
+LIBRARIES: dict[str, Callable[[str, str, int, bytes], Spent]] = {
     "ottla": ottla_send,
     "ottla-many": ottla_send_many,
     "ottla-aio": ottla_aio,
+    "ottla-arrow": ottla_arrow,
+    "ottla-arrow-aio": ottla_arrow_aio,
     "confluent-kafka": confluent_produce,
     "confluent-kafka-batch": confluent_produce_batch,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
 }
 
-PAIRS = (
-    ("client-produce-send", "our producer, send()", "ottla", "confluent-kafka"),
-    ("client-produce-send", "our producer, send()", "ottla", "kafka-python"),
-    ("client-produce-many", "our producer, send_many()", "ottla-many", "confluent-kafka-batch"),
-    ("client-produce-aio", "our asyncio producer", "ottla-aio", "aiokafka"),
+CASES = (
+    ClientCase("send", "our producer, send()", "ottla", "confluent-kafka", CLIENT_ROW_TARGET),
+    ClientCase("send", "our producer, send()", "ottla", "kafka-python"),
+    ClientCase("many", "our producer, send_many()", "ottla-many", "confluent-kafka-batch", CLIENT_ROW_TARGET),
+    ClientCase("aio", "our asyncio producer, send()", "ottla-aio", "confluent-kafka"),
+    ClientCase("aio", "our asyncio producer, send()", "ottla-aio", "aiokafka"),
+    ClientCase("arrow", "our producer, send_arrow()", "ottla-arrow", "confluent-kafka", CLIENT_ARROW_TARGET),
+    ClientCase("arrow-aio", "our asyncio producer, send_arrow()", "ottla-arrow-aio", "aiokafka"),
 )
-"""Name and title of a row, our side, and the other."""
-
-SLOW = {"kafka-python": 10, "aiokafka": 10}
-"""By how much fewer messages the slower libraries get, so that a run stays short."""
 
 
 def main() -> None:
-    library, port, topic, count = sys.argv[1:]
+    library, port, topic, count, value_bytes = sys.argv[1:]
     messages = int(count)
-    took_s = LIBRARIES[library](f"127.0.0.1:{port}", topic, messages)
-    print(json.dumps({"messages_per_s": messages / took_s, "seconds": took_s}))
+    spent = LIBRARIES[library](f"127.0.0.1:{port}", topic, messages, b"v" * int(value_bytes))
+    print(json.dumps({"messages_per_s": messages / spent.wall_s, "cpu_us": spent.cpu_s / messages * 1e6}))
 
 
 if __name__ == "__main__":

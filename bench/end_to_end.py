@@ -1,6 +1,6 @@
 """One producer or consumer of confluent-kafka (librdkafka), so that the same driver runs against broker and mock.
 
-python -m bench.end_to_end produce|consume PORT TOPIC PARTITIONS MESSAGES
+python -m bench.end_to_end produce|consume PORT TOPIC PARTITIONS MESSAGES [VALUE_BYTES]
 
 The driver's own cost per message is part of both sides of the ratio, which therefore is nearer to one than the
 brokers are. Prints one line of JSON.
@@ -14,11 +14,10 @@ import time
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-VALUE = b"v" * 100
 CHUNK = 10_000
 
 
-def produce(port: int, topic: str, partitions: int, messages: int) -> float:
+def produce(port: int, topic: str, partitions: int, messages: int, value_bytes: int) -> float:
     """Seconds from the first message to the last acknowledgement, with the connection made before."""
     producer = Producer(
         {
@@ -30,7 +29,7 @@ def produce(port: int, topic: str, partitions: int, messages: int) -> float:
         }
     )
     producer.list_topics(topic, timeout=10)
-    chunk = [{"value": VALUE}] * CHUNK
+    chunk = [{"value": b"v" * value_bytes}] * CHUNK
     begun_s = time.perf_counter()
     for number in range(messages // CHUNK):
         producer.produce_batch(topic, chunk, partition=number % partitions)
@@ -69,9 +68,9 @@ def consume(port: int, topic: str, partitions: int, messages: int) -> float:
 
 
 def main() -> None:
-    direction, port, topic, partitions, messages = sys.argv[1:]
-    run = {"produce": produce, "consume": consume}[direction]
-    took_s = run(int(port), topic, int(partitions), int(messages))
+    direction, port, topic, partitions, messages, *value_bytes = sys.argv[1:]
+    shape = (int(port), topic, int(partitions), int(messages))
+    took_s = produce(*shape, int(value_bytes[0]) if value_bytes else 100) if direction == "produce" else consume(*shape)
     print(json.dumps({"messages_per_s": int(messages) / took_s, "seconds": took_s}))
 
 

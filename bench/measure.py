@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import subprocess
 import sys
@@ -10,47 +9,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench import cases, client_consume, client_produce, peers
+from bench import cases, peers
 from bench.cases import AbsoluteCase, CommitCase, FetchCase, ProduceCase, Target
+from bench.client_runs import ClientRuns
 from bench.frames import create_topic, find_coordinator, produce_reply_bytes
 from bench.peers import Peer
-from bench.programs import Programs
+from bench.programs import Programs, run_program
+from bench.row import Row
 from bench.warm_pages import warm
 
 TOPIC_BYTES = 12
 """All topic names have this length, so that the replies of the limits can be as long as a broker's."""
-
-
-@dataclass
-class Row:
-    """One line of the report: the broker against one other side, or an absolute figure where `against` is empty."""
-
-    case: str
-    title: str
-    unit: str
-    value: float
-    against: str = ""
-    other: float | None = None
-    ratio: float | None = None
-    floor: float | None = None
-    goal: float | None = None
-    lower_is_better: bool = False
-    rounds: dict[str, list[float]] = field(default_factory=dict)
-    notes: str = ""
-
-    @property
-    def verdict(self) -> str:
-        measured = self.ratio if self.against else self.value
-        if self.floor is None or self.goal is None or measured is None:
-            return "for information"
-        # With the signs turned, larger is better for every row.
-        sign = -1 if self.lower_is_better else 1
-        if sign * measured >= sign * self.goal:
-            return "goal"
-        return "floor" if sign * measured >= sign * self.floor else "MISS"
 
 
 @dataclass
@@ -61,14 +33,7 @@ class Bench:
     say: Callable[[str], None]
 
     def load(self, *arguments: object) -> dict[str, float]:
-        return self._run([*self.programs.load, *map(str, arguments)])
-
-    def _run(self, command: list[str]) -> dict[str, float]:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")
-        result: dict[str, float] = json.loads(done.stdout)
-        return result
+        return run_program([*self.programs.load, *map(str, arguments)])
 
     # The whole run
 
@@ -98,8 +63,7 @@ class Bench:
                     yield self._transactions(records, target, broker, mock)
             if wanted("end-to-end"):
                 yield from self._end_to_end(broker, mock, place)
-            yield from self._client_produce(broker, place, wanted)
-            yield from self._client_consume(broker, wanted)
+            yield from ClientRuns(broker, place, self.rounds, self.is_quick, self.say).rows(wanted)
             if wanted(cases.LONG_POLL.name):
                 yield self._long_poll(broker)
             if wanted(cases.PEAK_RSS.name):
@@ -195,7 +159,7 @@ class Bench:
         group = "bench-rebalance"
         find_coordinator(broker.port, group)
         shape = (broker.port, group, cases.REBALANCE_MEMBERS, cases.REBALANCE_ROUNDS)
-        result = self._run([sys.executable, "-m", "bench.group_load", *map(str, shape)])
+        result = run_program([sys.executable, "-m", "bench.group_load", *map(str, shape)])
         return _absolute(cases.REBALANCE, result["rebalance_ms"])
 
     # Transactions
@@ -216,7 +180,7 @@ class Bench:
         for _ in range(self.rounds):
             for peer in (broker, mock):
                 shape = (peer.port, topic, cases.MOCK_PARTITIONS, records, count)
-                results[peer.name].append(self._run([sys.executable, "-m", "bench.transactions", *map(str, shape)]))
+                results[peer.name].append(run_program([sys.executable, "-m", "bench.transactions", *map(str, shape)]))
         rates = {name: [result["transactions_per_s"] for result in of_side] for name, of_side in results.items()}
         notes = ", ".join(
             f"{name} p50 {statistics.median(result['p50_ms'] for result in of_side):.2f} ms and p99 "
@@ -238,7 +202,7 @@ class Bench:
                     warm(place, cases.END_TO_END_MESSAGES * 110)
                     shape = (peer.port, topic, cases.MOCK_PARTITIONS, cases.END_TO_END_MESSAGES)
                     command = [sys.executable, "-m", "bench.end_to_end", direction, *map(str, shape)]
-                    rates[direction].setdefault(peer.name, []).append(self._run(command)["messages_per_s"])
+                    rates[direction].setdefault(peer.name, []).append(run_program(command)["messages_per_s"])
         for direction, target in cases.END_TO_END_TARGETS.items():
             case = AbsoluteCase(
                 name=f"end-to-end-{direction}",
@@ -247,52 +211,6 @@ class Bench:
                 target=None,
             )
             yield _against(case, "mock", target, rates[direction], "driven through confluent-kafka on both sides")
-
-    def _client_produce(self, broker: Peer, place: Path, wanted: Callable[[str], bool]) -> Iterator[Row]:
-        pairs = [pair for pair in client_produce.PAIRS if wanted(pair[0])]
-        libraries = sorted({library for pair in pairs for library in pair[2:]})
-        messages = cases.QUICK_CLIENT_MESSAGES if self.is_quick else cases.CLIENT_MESSAGES
-        rates: dict[str, list[float]] = {}
-        for round_number in range(self.rounds if pairs else 0):
-            self.say(f"producers of {len(libraries)} libraries, round {round_number + 1}")
-            for library in libraries:
-                topic = _topic(f"cp{round_number}-{library}")
-                create_topic(broker.port, topic)
-                count = messages // client_produce.SLOW.get(library, 1)
-                warm(place, count * 110)
-                command = [sys.executable, "-m", "bench.client_produce", library, str(broker.port), topic, str(count)]
-                rates.setdefault(library, []).append(self._run(command)["messages_per_s"])
-        for name, title, ours, theirs in pairs:
-            value, other = statistics.median(rates[ours]), statistics.median(rates[theirs])
-            row = Row(name, title, "messages/s", value, theirs, other, value / other)
-            row.rounds = {library: rates[library] for library in (ours, theirs)}
-            if theirs.startswith("confluent"):
-                row.floor, row.goal = cases.CLIENT_PRODUCE_TARGET.floor, cases.CLIENT_PRODUCE_TARGET.goal
-            yield row
-
-    def _client_consume(self, broker: Peer, wanted: Callable[[str], bool]) -> Iterator[Row]:
-        pairs = [pair for pair in client_consume.PAIRS if wanted(pair[0])]
-        if not pairs:
-            return
-        libraries = sorted({library for pair in pairs for library in pair[2:]})
-        messages = cases.QUICK_CLIENT_MESSAGES if self.is_quick else cases.CLIENT_MESSAGES
-        topic = _topic("cc")
-        create_topic(broker.port, topic)
-        self._run([sys.executable, "-m", "bench.end_to_end", "produce", str(broker.port), topic, "1", str(messages)])
-        rates: dict[str, list[float]] = {}
-        for round_number in range(self.rounds):
-            self.say(f"consumers of {len(libraries)} libraries, round {round_number + 1}")
-            for library in libraries:
-                count = messages // client_consume.SLOW.get(library, 1)
-                command = [sys.executable, "-m", "bench.client_consume", library, str(broker.port), topic, str(count)]
-                rates.setdefault(library, []).append(self._run(command)["messages_per_s"])
-        for name, title, ours, theirs in pairs:
-            value, other = statistics.median(rates[ours]), statistics.median(rates[theirs])
-            row = Row(name, title, "messages/s", value, theirs, other, value / other)
-            row.rounds = {library: rates[library] for library in (ours, theirs)}
-            if theirs.startswith("confluent"):
-                row.floor, row.goal = cases.CLIENT_CONSUME_TARGET.floor, cases.CLIENT_CONSUME_TARGET.goal
-            yield row
 
     # The broker alone
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -28,6 +29,15 @@ def prepare(directory: Path, *, use_c: bool = True) -> Programs:
         command = [compiler, "-O2", "-o", str(directory / name), str(NATIVE / f"{name}.c")]
         subprocess.run(command, check=True, timeout=120)
     return Programs("C", [str(directory / "load")], [str(directory / "limits")])
+
+
+def run_program(command: list[str]) -> dict[str, float]:
+    """What a program of the bench prints: one line of JSON."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")
+    result: dict[str, float] = json.loads(done.stdout)
+    return result
 
 
 def _find_compiler() -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import Row
+from bench.row import Row
 
 RESULTS = Path(__file__).parent / "results"
 _COLUMNS = ("case", "broker", "against", "other", "ratio", "floor", "goal", "verdict")

@@ -1,0 +1,34 @@
+"""One line of the report, and what it says of a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Row:
+    """One line of the report: the broker against one other side, or an absolute figure where `against` is empty."""
+
+    case: str
+    title: str
+    unit: str
+    value: float
+    against: str = ""
+    other: float | None = None
+    ratio: float | None = None
+    floor: float | None = None
+    goal: float | None = None
+    lower_is_better: bool = False
+    rounds: dict[str, list[float]] = field(default_factory=dict)
+    notes: str = ""
+
+    @property
+    def verdict(self) -> str:
+        measured = self.ratio if self.against else self.value
+        if self.floor is None or self.goal is None or measured is None:
+            return "for information"
+        # With the signs turned, larger is better for every row.
+        sign = -1 if self.lower_is_better else 1
+        if sign * measured >= sign * self.goal:
+            return "goal"
+        return "floor" if sign * measured >= sign * self.floor else "MISS"
