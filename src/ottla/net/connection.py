@@ -30,6 +30,8 @@ MAX_RESPONSE_BYTES = 2**30
 first letters of an HTTP server's answer come to as a length."""
 
 SHARED_BUFFER_BYTES = 65_536
+TRUSTED_RESPONSE_BYTES = 64 << 20
+"""A reply up to this size is received straight into its own memory: growing with it would mean to copy it."""
 
 _CORRELATION_ID_BYTES = 4
 _SOFTWARE_NAME = "ottla"
@@ -46,7 +48,9 @@ class Connection:
         self.api_versions: dict[int, range] = {}
         """What the peer speaks, by API key; empty until `negotiate` has run."""
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader(MAX_RESPONSE_BYTES, buffers or BufferPool(SHARED_BUFFER_BYTES))
+        self._reader = FrameReader(
+            MAX_RESPONSE_BYTES, buffers or BufferPool(SHARED_BUFFER_BYTES), trusted_bytes=TRUSTED_RESPONSE_BYTES
+        )
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[tuple[int, asyncio.Future[memoryview]]] = deque()
         """Correlation ids in the order of their requests, which is the order of the replies."""
@@ -144,6 +148,9 @@ class Connection:
     async def _wait_until_writable(self) -> None:
         while self._writable is not None and not self.is_closed:
             await asyncio.shield(self._writable)
+        # A write that failed is told to us only in the loop's next round. Until then writing would only be noise.
+        if self._transport is not None and self._transport.is_closing():
+            self._lose(self._network_error("it was lost"), abort=False)
         if self.is_closed:
             raise _copy_of(self._closed.result())
 
