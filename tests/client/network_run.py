@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,7 @@ SETTINGS: dict[str, object] = {
     "max.in.flight.requests.per.connection": 5,
     "enable.idempotence": True,
     "linger.ms": 5,
+    "delivery.timeout.ms": 3_600_000,
     # Short pauses: the network is back at once, and the run should meet many of its faults.
     "retry.backoff.ms": 10,
     "retry.backoff.max.ms": 100,
@@ -60,6 +61,7 @@ def value_of(number: int) -> bytes:
 @dataclass
 class Outcome:
     records: int
+    failed: int
     lost: int
     doubled: int
     reordered: int
@@ -72,14 +74,14 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        return not (self.lost or self.doubled or self.reordered)
+        return not (self.failed or self.lost or self.doubled or self.reordered)
 
     def __str__(self) -> str:
         return (
             f"{self.records} records in {self.seconds:.1f} s over {self.connections} connections "
             f"({self.cut_in_requests} cut in requests, {self.cut_in_replies} in replies, {self.refused} refused, "
             f"{self.delayed} delays): "
-            f"{self.lost} lost, {self.doubled} doubled, {self.reordered} out of order"
+            f"{self.failed} given up, {self.lost} lost, {self.doubled} doubled, {self.reordered} out of order"
         )
 
 
@@ -92,11 +94,12 @@ class Scene:
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
         admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(_PATIENCE_S)
 
-    def outcome(self, topic: str, records: int, seconds: float) -> Outcome:
+    def outcome(self, topic: str, records: int, seconds: float, failed: int = 0) -> Outcome:
         stored = read_numbers(self.broker.bootstrap, topic)
         figures = self.proxy.figures
         return Outcome(
             records,
+            failed,
             *judge(stored, records),
             figures.connections,
             figures.refused,
@@ -123,28 +126,41 @@ def open_scene(data_dir: Path, seed: int) -> Iterator[Scene]:
 def produce(scene: Scene, client: str, records: int, faults: NetworkFaults = ROUGHER) -> Outcome:
     scene.make_topic("sent")
     settings = {**SETTINGS, "bootstrap.servers": scene.proxy.bootstrap_servers}
+    errors: list[Exception] = []
     began_s = time.monotonic()
     if client == "sync":
         with ottla.Producer(settings) as producer:
             scene.proxy.faults = faults
+            note_error = _note_error(errors)
             for number in range(records):
-                producer.send("sent", value_of(number), key_of(number))
+                producer.send("sent", value_of(number), key_of(number), on_delivery=note_error)
             producer.flush()
     else:
-        asyncio.run(_produce_with_asyncio(scene, settings, records, faults))
+        asyncio.run(_produce_with_asyncio(scene, settings, records, faults, errors))
     seconds = time.monotonic() - began_s
     scene.proxy.faults = CALM
-    return scene.outcome("sent", records, seconds)
+    return scene.outcome("sent", records, seconds, len(errors))
 
 
-async def _produce_with_asyncio(scene: Scene, settings: dict[str, object], records: int, faults: NetworkFaults) -> None:
+async def _produce_with_asyncio(
+    scene: Scene, settings: dict[str, object], records: int, faults: NetworkFaults, errors: list[Exception]
+) -> None:
+    note_error = _note_error(errors)
     async with ottla.aio.Producer(settings) as producer:
         scene.proxy.faults = faults
         for number in range(records):
-            await producer.send("sent", value_of(number), key_of(number))
+            await producer.send("sent", value_of(number), key_of(number), on_delivery=note_error)
             if number % 100 == 0:
                 await asyncio.sleep(0)
         await producer.flush()
+
+
+def _note_error(errors: list[Exception]) -> Callable[[object, Exception | None], None]:
+    def note(metadata: object, error: Exception | None) -> None:
+        if error is not None:
+            errors.append(error)
+
+    return note
 
 
 def copy_exactly_once(scene: Scene, client: str, records: int, faults: NetworkFaults = ROUGH) -> Outcome:
