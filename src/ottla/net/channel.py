@@ -14,7 +14,8 @@ from typing import Protocol
 
 from ottla.base.types import FileSlice
 
-READ_CHUNK_BYTES = 262_144
+FILE_BUFFER_BYTES = 1_048_576
+"""What consumers ask of one partition by default, so that it goes out with one system call."""
 
 _NO_SENDFILE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 
@@ -52,14 +53,21 @@ class Channel(Protocol):
 
 
 class PlainChannel:
-    """An unencrypted socket. The bound methods of the socket are called directly: nothing stands in between."""
+    """An unencrypted socket. The bound methods of the socket are called directly: nothing stands in between.
 
-    __slots__ = ("_fd", "_has_sendfile", "_socket", "receive_into", "send")
+    File ranges go to other machines with sendfile. A reader on this machine is woken by every 64 KB that sendfile hands
+    over, and empties the socket faster than sendfile fills it: it and we take turns all the time. Reading the range
+    and sending it at once costs a copy and is faster for both sides.
+    """
 
-    def __init__(self, sock: socket.socket) -> None:
+    __slots__ = ("_fd", "_file_buffer", "_has_sendfile", "_socket", "receive_into", "send")
+
+    def __init__(self, sock: socket.socket, file_buffer: memoryview, *, is_peer_local: bool) -> None:
         self._socket = sock
         self._fd = sock.fileno()
-        self._has_sendfile = True
+        self._file_buffer = file_buffer
+        """Shared by all channels of a thread: nothing stays in it from one call to the next."""
+        self._has_sendfile = not is_peer_local
         self.receive_into: Callable[[memoryview], int] = sock.recv_into
         self.send: Callable[[bytes | memoryview, int], int] = sock.send
 
@@ -79,10 +87,10 @@ class PlainChannel:
         return self._send_by_reading(file_slice, count)
 
     def _send_by_reading(self, file_slice: FileSlice, count: int) -> int:
-        chunk = os.pread(file_slice.file.fd, min(count, READ_CHUNK_BYTES), file_slice.position)
-        if not chunk:
+        read = os.preadv(file_slice.file.fd, [self._file_buffer[:count]], file_slice.position)
+        if not read:
             raise FileTruncatedError(file_slice)
-        return self.send(chunk, 0)
+        return self.send(self._file_buffer[:read], 0)
 
     def peer_has_closed(self) -> bool:
         try:

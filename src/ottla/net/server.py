@@ -13,7 +13,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from ottla.base.errors import StartError
-from ottla.net.channel import PlainChannel
+from ottla.net.channel import FILE_BUFFER_BYTES, PlainChannel
 from ottla.net.limits import OS_DEFAULT, ConnectionLimits
 from ottla.net.server_connection import ClientConnection, ConnectionContext, ServerStats
 from ottla.net.service import Service
@@ -41,6 +41,7 @@ class Server:
         self._service = service
         self._limits = limits
         self._context = ConnectionContext(self._loop, service, limits, self._forget)
+        self._file_buffer = memoryview(bytearray(FILE_BUFFER_BYTES))
         self._listeners: list[_Listener] = []
         self._connections: dict[int, ClientConnection] = {}
         self._connections_by_host: Counter[str] = Counter()
@@ -122,10 +123,11 @@ class Server:
             return
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        is_peer_local = is_same_machine(address[0], accepted.getsockname()[0])
         self._last_connection_id += 1
         connection = ClientConnection(
             self._context,
-            PlainChannel(accepted),
+            PlainChannel(accepted, self._file_buffer, is_peer_local=is_peer_local),
             connection_id=self._last_connection_id,
             listener=listener,
             peer_host=peer_host,
@@ -208,6 +210,11 @@ class Server:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
+
+
+def is_same_machine(peer_host: str, own_host: str) -> bool:
+    """Whether a peer runs on this machine: then both ends of its connection have the same address."""
+    return peer_host == own_host or peer_host.removeprefix("::ffff:").startswith("127.")
 
 
 def _bind(host: str, port: int, limits: ConnectionLimits) -> socket.socket:

@@ -187,8 +187,14 @@ class RunningServer:
     @contextmanager
     def one_turn(self) -> Iterator[None]:
         """All that clients send meanwhile is there when the loop looks again, so that one turn finds it."""
-        go_on = threading.Event()
-        self.loop.call_soon_threadsafe(go_on.wait, 10)
+        is_waiting, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            is_waiting.set()
+            go_on.wait(timeout=10)
+
+        self.loop.call_soon_threadsafe(wait)
+        assert is_waiting.wait(timeout=10)
         try:
             yield
         finally:

@@ -36,6 +36,11 @@ def stored(tmp_path: Path) -> StoredFile:
     return StoredFile(path)
 
 
+def channel_of(sock: socket.socket, *, is_peer_local: bool) -> PlainChannel:
+    """With a buffer that most file ranges do not fit into."""
+    return PlainChannel(sock, memoryview(bytearray(50_000)), is_peer_local=is_peer_local)
+
+
 def flush_all(outgoing: Outgoing, theirs: socket.socket, expected_bytes: int) -> bytes:
     received = bytearray()
     while True:
@@ -54,17 +59,15 @@ piece = st.one_of(
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(plan=st.lists(piece, max_size=12), has_sendfile=st.booleans())
+@given(plan=st.lists(piece, max_size=12), is_peer_local=st.booleans())
 def test_what_arrives_is_the_pieces_in_order(
     sockets: tuple[socket.socket, socket.socket],
     stored: StoredFile,
     plan: list[bytes | tuple[int, int]],
-    has_sendfile: bool,
+    is_peer_local: bool,
 ) -> None:
     ours, theirs = sockets
-    channel = PlainChannel(ours)
-    channel._has_sendfile = has_sendfile
-    outgoing = Outgoing(channel)
+    outgoing = Outgoing(channel_of(ours, is_peer_local=is_peer_local))
     pieces: list[Piece] = [part if isinstance(part, bytes) else FileSlice(stored, *part) for part in plan]
     outgoing.extend(pieces)
     expected = b"".join(
@@ -82,19 +85,17 @@ def test_where_sendfile_is_not_supported_the_file_is_read(
         raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(os, "sendfile", unsupported)
-    outgoing = Outgoing(PlainChannel(sockets[0]))
+    outgoing = Outgoing(channel_of(sockets[0], is_peer_local=False))
     outgoing.extend([b"head", FileSlice(stored, 0, len(CONTENT)), b"tail"])
     assert flush_all(outgoing, sockets[1], len(CONTENT) + 8) == b"head" + CONTENT + b"tail"
 
 
-@pytest.mark.parametrize("has_sendfile", [True, False])
+@pytest.mark.parametrize("is_peer_local", [True, False])
 @pytest.mark.parametrize("length", [100, 100_000])
 def test_a_range_beyond_the_end_of_its_file_is_an_error(
-    sockets: tuple[socket.socket, socket.socket], stored: StoredFile, length: int, has_sendfile: bool
+    sockets: tuple[socket.socket, socket.socket], stored: StoredFile, length: int, is_peer_local: bool
 ) -> None:
-    channel = PlainChannel(sockets[0])
-    channel._has_sendfile = has_sendfile
-    outgoing = Outgoing(channel)
+    outgoing = Outgoing(channel_of(sockets[0], is_peer_local=is_peer_local))
     outgoing.extend([FileSlice(stored, len(CONTENT) - 10, length)])
     with pytest.raises(FileTruncatedError):
         while outgoing.flush() is not Flushed.ALL:

@@ -12,7 +12,7 @@ import pytest
 
 from ottla.base.errors import StartError
 from ottla.net.limits import ConnectionLimits
-from ottla.net.server import IDLE_SWEEPS, Server
+from ottla.net.server import IDLE_SWEEPS, Server, is_same_machine
 
 from .conftest import Client, ScriptedService, StartServer, framed
 
@@ -216,3 +216,18 @@ def test_accepting_survives_running_out_of_descriptors(
     assert waiting.recv(100) == framed(b"accepted after all")
     waiting.close()
     assert len([record for record in caplog.records if "cannot accept" in record.getMessage()]) == 1
+
+
+@pytest.mark.parametrize(
+    ("peer_host", "own_host", "expected"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("::ffff:127.0.0.5", "::ffff:127.0.0.1", True),
+        ("::1", "::1", True),
+        ("10.0.0.7", "10.0.0.7", True),
+        ("10.0.0.8", "10.0.0.7", False),
+        ("fe80::1", "fe80::2", False),
+    ],
+)
+def test_a_peer_with_our_own_address_is_on_this_machine(peer_host: str, own_host: str, expected: bool) -> None:
+    assert is_same_machine(peer_host, own_host) is expected
