@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Admin": "ottla.client.sync",
+    "App": "ottla.client.app",
     "ConfigChange": "ottla.client.core.admin_types",
     "ConfigOperation": "ottla.client.core.admin_types",
     "ConfigResource": "ottla.client.core.admin_types",

@@ -1,6 +1,7 @@
 from ottla import aio as aio
 from ottla import errors as errors
 from ottla.base.types import TopicPartition as TopicPartition
+from ottla.client.app import App as App
 from ottla.client.core.admin_outcomes import Outcomes as Outcomes
 from ottla.client.core.admin_types import ConfigChange as ConfigChange
 from ottla.client.core.admin_types import ConfigOperation as ConfigOperation

@@ -25,6 +25,7 @@ __all__ = [
     "ForkedError",
     "InvalidConfigError",
     "KafkaError",
+    "ListenerError",
     "LogTruncationError",
     "MetadataTimeoutError",
     "NoOffsetError",
@@ -233,6 +234,13 @@ class ProcessingError(PartitionError):
     @property
     def retriable(self) -> bool:
         return False
+
+
+class ListenerError(ClientError):
+    """A listener that cannot be: its parameters, its topics, or what it shares with another."""
+
+    code = ErrorCode.INVALID_CONFIG
+    fatal = True
 
 
 class SubscriptionStateError(ClientError):

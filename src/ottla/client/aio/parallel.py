@@ -101,7 +101,7 @@ class ParallelConsumer(Generic[K, V]):
         self._producer_starts = asyncio.Lock()
         self._tasks: dict[Work, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._pool = None if _is_coroutine(handler) else ThreadPoolExecutor(concurrency, "ottla-handler")
+        self._pool = None if is_coroutine_function(handler) else ThreadPoolExecutor(concurrency, "ottla-handler")
         self._failure: ClientError | None = None
         self._next_commit_ms = 0
         self._is_running = False
@@ -366,5 +366,5 @@ def _consumer_settings(merged: Mapping[str, object]) -> dict[str, object]:
     return {**merged, "enable.auto.commit": False}
 
 
-def _is_coroutine(handler: Callable[..., object]) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+def is_coroutine_function(handler: Callable[..., object]) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)

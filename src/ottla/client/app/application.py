@@ -1,0 +1,235 @@
+"""An application's side of Kafka: listeners, a sender, and one life cycle for both."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Self, TypeVar
+
+from ottla.base.errors import InvalidConfigError, OttlaError
+from ottla.base.options import OptionSet
+from ottla.client.aio.producer import Producer
+from ottla.client.app.calls import name_of
+from ottla.client.app.listening import Listener
+from ottla.client.app.payloads import encode
+from ottla.client.core.consumer_options import CONSUMER_OPTIONS
+from ottla.client.core.dead_letters import DEFAULT_TOPIC
+from ottla.client.core.parallel import Ordering, Retries
+from ottla.client.core.producer_batch import RecordMetadata
+from ottla.client.core.producer_options import PRODUCER_OPTIONS
+from ottla.client.core.record_intake import GivenHeaders
+from ottla.client.core.settings import merge_settings
+from ottla.client.errors import ClientClosedError, ClientError, ListenerError
+
+log = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., object])
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
+
+_OPTIONS = OptionSet("application", {**PRODUCER_OPTIONS, **CONSUMER_OPTIONS}.values())
+
+
+class App:
+    """Functions that listen to topics, and `send`. Use it with `async with`, or as the lifespan of a web application:
+    `FastAPI(lifespan=app.lifespan)`.
+
+    Settings are those of producers and consumers; each goes where it is known, and `group.id` is the group of
+    listeners that do not name theirs. With `require_topics` the application does not start if a topic is missing.
+    """
+
+    def __init__(
+        self, config: Mapping[str, object] | None = None, *, require_topics: bool = False, **settings: object
+    ) -> None:
+        self._settings = merge_settings(config, settings)
+        for name in self._settings:
+            _OPTIONS.find(name)
+        if not self._settings.get("bootstrap.servers"):
+            raise InvalidConfigError("bootstrap.servers", "bootstrap.servers must name at least one host:port")
+        self._requires_topics = require_topics
+        self._listeners: list[Listener] = []
+        self._producer: Producer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread_id = 0
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._sending: set[asyncio.Task[None]] = set()
+
+    # Listeners
+
+    def listener(
+        self,
+        *topics: str | re.Pattern[str],
+        group_id: str | None = None,
+        ordering: Ordering = "key",
+        concurrency: int = 16,
+        queued_max: int = 1000,
+        retries: int | Retries = 3,
+        no_retry: tuple[type[Exception], ...] = (),
+        dead_letter: str | None = DEFAULT_TOPIC,
+        drain_timeout: float = 30.0,
+        **settings: object,
+    ) -> Callable[[F], F]:
+        """Makes a function listen to topics, or to one pattern; the options are those of `ParallelConsumer`.
+
+        The payload comes as its parameter's annotation says: bytes, str, JSON (dict, list, numbers), a dataclass, a
+        TypedDict or a pydantic model. Parameters named `key` and `headers` get those, and one annotated as
+        ConsumerRecord the record itself. A function that is no coroutine runs in a thread.
+        """
+        options: dict[str, Any] = {
+            "ordering": ordering,
+            "concurrency": concurrency,
+            "queued_max": queued_max,
+            "retries": retries,
+            "no_retry": no_retry,
+            "dead_letter": dead_letter,
+            "drain_timeout": drain_timeout,
+        }
+
+        def register(function: F) -> F:
+            if self._producer is not None:
+                raise ListenerError(f"{name_of(function)}: listeners must be there before the application starts")
+            own = merge_settings(None, settings)
+            given = {name: value for name, value in self._settings.items() if name in CONSUMER_OPTIONS} | own
+            if self._requires_topics:
+                # Otherwise subscribing might create what is then found to be there.
+                given.setdefault("allow.auto.create.topics", False)
+            if group_id is not None:
+                given["group.id"] = group_id
+            if given.get("group.id") is None:
+                raise ListenerError(f"{name_of(function)}: name a group_id, here or for the whole application")
+            self._listeners.append(Listener(function, _subscription(function, topics), given, options))
+            return function
+
+        return register
+
+    @property
+    def failures(self) -> dict[str, OttlaError]:
+        """Listeners that have ended before the application did, and why. For health checks."""
+        return {listener.name: listener.failure for listener in self._listeners if listener.failure is not None}
+
+    # Life
+
+    async def start(self) -> Self:
+        """Finds the cluster and starts the listeners. Raises ListenerError for one that cannot be."""
+        if self._producer is not None:
+            raise ClientError("this application has been started already")
+        for listener in self._listeners:
+            listener.check()
+        settings = {name: value for name, value in self._settings.items() if name in PRODUCER_OPTIONS}
+        producer = Producer(settings, key_serializer=encode, value_serializer=encode)
+        await producer.start()
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        self._turns.clear()
+        self._producer = producer
+        try:
+            for listener in self._listeners:
+                await listener.start(producer, requires_topics=self._requires_topics)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Waits for listeners that are at work, and for what is being sent. It can be started again after that."""
+        producer = self._producer
+        if producer is None:
+            return
+        try:
+            await asyncio.gather(*(listener.stop() for listener in self._listeners))
+            while self._sending:
+                await asyncio.wait(self._sending)
+        finally:
+            self._producer = None
+            await producer.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def lifespan(self, web_app: object = None) -> AsyncIterator[None]:
+        """For Starlette and FastAPI: started with the web application, closed with it."""
+        async with self:
+            yield
+
+    def lifespan_around(self, own: Lifespan) -> Lifespan:
+        """The same for a web application that has a lifespan of its own, which may use `send` from start to end."""
+
+        @asynccontextmanager
+        async def both(web_app: Any) -> AsyncIterator[Any]:
+            async with self, own(web_app) as state:
+                yield state
+
+        return both
+
+    # Sending
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: GivenHeaders = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Sends a record and waits until it is stored. Objects are sent as a listener would read them."""
+        producer = self._started()
+        # Whoever sends first is first, also if the topic has to be looked up or the buffer is full.
+        async with self._turns[topic]:
+            future = await producer.send(topic, value, key, headers, partition, timestamp_ms)
+        return await future
+
+    def send_soon(
+        self,
+        topic: str,
+        value: Any = None,
+        *,
+        key: Any = None,
+        headers: GivenHeaders = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Sends a record in the background, from any thread; an error is logged. Closing waits for it."""
+        self._started()
+        assert self._loop is not None
+        work = self.send(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+        if self._thread_id == threading.get_ident():
+            self._begin(topic, work)
+        else:
+            self._loop.call_soon_threadsafe(self._begin, topic, work)
+
+    def _begin(self, topic: str, work: Coroutine[Any, Any, RecordMetadata]) -> None:
+        async def send() -> None:
+            try:
+                await work
+            except OttlaError as e:
+                log.error("a record for %s was not sent: %s", topic, e)
+
+        task = asyncio.get_running_loop().create_task(send())
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    def _started(self) -> Producer:
+        if self._producer is None:
+            raise ClientClosedError("the application is not started: use `async with`, or its lifespan")
+        return self._producer
+
+
+def _subscription(
+    function: Callable[..., object], topics: tuple[str | re.Pattern[str], ...]
+) -> tuple[str, ...] | re.Pattern[str]:
+    names = tuple(topic for topic in topics if isinstance(topic, str) and topic)
+    if topics and len(names) == len(topics):
+        return names
+    if len(topics) == 1 and isinstance(topics[0], re.Pattern):
+        return topics[0]
+    raise ListenerError(f"{name_of(function)}: listen to topics by their names, or to one compiled pattern")

@@ -1,0 +1,304 @@
+"""An application with listeners and a sender, against a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pydantic
+import pytest
+
+import ottla
+from ottla import App, ConsumerRecord, Retries
+from ottla.errors import (
+    ClientClosedError,
+    ClusterUnreachableError,
+    InvalidConfigError,
+    ListenerError,
+    ProcessingError,
+    SerializationError,
+)
+from ottla.testing import EmbeddedBroker
+
+PATIENCE_S = 30.0
+
+
+@dataclass
+class Order:
+    number: int
+    article: str = "book"
+
+
+class Payment(pydantic.BaseModel):
+    order: int
+    amount: float
+
+
+@pytest.fixture
+def app(ottla_broker: EmbeddedBroker, new_topic: str) -> App:
+    return App(
+        bootstrap_servers=ottla_broker.bootstrap_servers, group_id=f"g-{new_topic}", auto_offset_reset="earliest"
+    )
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await test()
+
+    asyncio.run(bounded())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+def test_typed_payloads_from_sender_to_listener(app: App, ottla_broker: EmbeddedBroker) -> None:
+    orders, payments, texts, events = (ottla_broker.new_topic() for _ in range(4))
+    heard: dict[str, Any] = {}
+
+    @app.listener(orders)
+    async def on_order(order: Order, key: str, headers: dict[str, bytes]) -> None:
+        heard["order"] = (order, key, headers)
+
+    @app.listener(payments)
+    async def on_payment(payment: Payment, record: ConsumerRecord[Any, Any]) -> None:
+        heard["payment"] = (payment, record.topic, record.timestamp)
+
+    @app.listener(texts)
+    def on_text(text: str | None) -> None:
+        heard["text"] = (text, threading.current_thread().name.startswith("ottla-handler"))
+
+    @app.listener(events)
+    async def on_event(event: dict[str, list[int]]) -> None:
+        heard["event"] = event
+
+    async def test() -> None:
+        async with app:
+            stored = await app.send(orders, Order(7), key="customer-1", headers={"trace": b"x"})
+            assert (stored.topic, stored.partition, stored.offset) == (orders, 0, 0)
+            await app.send(payments, Payment(order=7, amount=1.5), timestamp_ms=1_700_000_000_000)
+            app.send_soon(texts, "hello")
+            app.send_soon(events, {"numbers": [1, 2]})
+            await until(lambda: len(heard) == 4)
+        assert app.failures == {}
+
+    run(test)
+    assert heard == {
+        "order": (Order(7), "customer-1", {"trace": b"x"}),
+        "payment": (Payment(order=7, amount=1.5), payments, 1_700_000_000_000),
+        "text": ("hello", True),
+        "event": {"numbers": [1, 2]},
+    }
+
+
+def test_listeners_fail_on_their_own(app: App, ottla_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture) -> None:
+    bad, good, stuck = (ottla_broker.new_topic() for _ in range(3))
+    dead = ottla_broker.create_topic(f"{bad}.dlt")
+    heard: list[int] = []
+    letters: list[tuple[bytes, bytes]] = []
+
+    @app.listener(bad, retries=Retries(1, 1, 1))
+    async def on_bad(order: Order) -> None:
+        raise LookupError(order.article)
+
+    @app.listener(stuck, retries=0, dead_letter=None)
+    async def on_stuck(order: Order) -> None:
+        raise LookupError(order.article)
+
+    @app.listener(good)
+    async def on_good(order: Order) -> None:
+        heard.append(order.number)
+
+    @app.listener(dead)
+    async def on_dead(value: bytes, headers: dict[str, bytes]) -> None:
+        letters.append((value, headers["ottla.dead-letter.exception"]))
+
+    async def test() -> None:
+        async with app:
+            await app.send(bad, Order(1))
+            await app.send(bad, b"no order")
+            await app.send(stuck, Order(2))
+            await until(lambda: len(letters) == 2 and bool(app.failures))
+            await app.send(good, Order(3))
+            await until(lambda: heard == [3])
+
+    run(test)
+    assert sorted(letters) == [
+        (b"no order", b"ottla.client.errors.DeserializationError"),
+        (b'{"number":1,"article":"book"}', b"builtins.LookupError"),
+    ]
+    (name,) = app.failures
+    assert name.endswith("on_stuck")
+    assert isinstance(app.failures[name], ProcessingError)
+    assert "has ended" in caplog.text
+
+
+def test_a_listener_comes_back_after_its_broker(new_topic: str) -> None:
+    heard: list[str] = []
+    with EmbeddedBroker() as broker:
+        broker.create_topic(new_topic)
+        app = App(bootstrap_servers=broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest")
+
+        @app.listener(new_topic)
+        async def listen(text: str) -> None:
+            heard.append(text)
+
+        async def test() -> None:
+            async with app:
+                await app.send(new_topic, "before")
+                await until(lambda: heard == ["before"])
+                await asyncio.to_thread(broker.restart)
+                await app.send(new_topic, "after")
+                await until(lambda: heard[-1] == "after")
+
+        run(test)
+
+
+def test_closing_waits_for_what_runs_and_what_is_sent(app: App, ottla_broker: EmbeddedBroker) -> None:
+    topic, done = ottla_broker.new_topic(), ottla_broker.new_topic()
+    begun = asyncio.Event()
+
+    @app.listener(topic)
+    async def listen(number: int) -> None:
+        begun.set()
+        await asyncio.sleep(0.2)
+        app.send_soon(done, number)
+
+    async def test() -> None:
+        async with app:
+            await app.send(topic, 1)
+            await begun.wait()
+        async with ottla.aio.Consumer(bootstrap_servers=ottla_broker.bootstrap_servers) as consumer:
+            consumer.assign([(done, 0)])
+            consumer.seek_to_beginning()
+            assert [record.value for record in await consumer.poll(PATIENCE_S)] == [b"1"]
+
+    run(test)
+
+
+def test_send_soon_keeps_the_order_from_any_thread(app: App, ottla_broker: EmbeddedBroker) -> None:
+    topic = ottla_broker.new_topic()
+    heard: list[int] = []
+
+    @app.listener(topic, ordering="partition")
+    async def listen(number: int) -> None:
+        heard.append(number)
+
+    def send_many() -> None:
+        for number in range(100):
+            app.send_soon(topic, number)
+
+    async def test() -> None:
+        async with app:
+            send_many()
+            await asyncio.to_thread(send_many)
+            await until(lambda: len(heard) == 200)
+
+    run(test)
+    assert heard == [*range(100), *range(100)]
+
+
+def test_an_application_can_be_started_again(app: App, ottla_broker: EmbeddedBroker) -> None:
+    topic = ottla_broker.new_topic()
+    heard: list[str] = []
+
+    @app.listener(re.compile(f"^{topic}$"))
+    async def listen(text: str) -> None:
+        heard.append(text)
+
+    async def test() -> None:
+        async with app:
+            await app.send(topic, "one")
+            await until(lambda: len(heard) >= 1)
+
+    run(test)
+    run(test)
+    assert heard == ["one", "one"]
+
+
+def test_lifespans_go_together(app: App, ottla_broker: EmbeddedBroker) -> None:
+    topic = ottla_broker.new_topic()
+    diary: list[str] = []
+
+    @asynccontextmanager
+    async def own(web_app: str) -> AsyncIterator[dict[str, str]]:
+        await app.send(topic, "up")
+        diary.append(f"up {web_app}")
+        yield {"state": "mine"}
+        await app.send(topic, "down")
+        diary.append("down")
+
+    async def test() -> None:
+        async with app.lifespan_around(own)("web") as state:
+            assert state == {"state": "mine"}
+            diary.append("serving")
+        with pytest.raises(ClientClosedError, match="its lifespan"):
+            await app.send(topic, "too late")
+
+    run(test)
+    assert diary == ["up web", "serving", "down"]
+
+
+# What cannot be
+
+
+def test_nobody_there() -> None:
+    app = App(bootstrap_servers="127.0.0.1:1")
+    with pytest.raises(ClusterUnreachableError, match=r"Check bootstrap\.servers"):
+        run(app.start)
+
+
+def test_topics_can_be_required(ottla_broker: EmbeddedBroker, new_topic: str) -> None:
+    servers = ottla_broker.bootstrap_servers
+    app = App(bootstrap_servers=servers, group_id="g", require_topics=True)
+
+    @app.listener(ottla_broker.new_topic(), new_topic)
+    async def listen(text: str) -> None: ...
+
+    with pytest.raises(ListenerError, match=f"listens to {new_topic}, which does not exist"):
+        run(app.start)
+    with ottla.Admin(bootstrap_servers=servers) as admin:
+        assert new_topic not in admin.list_topics()
+
+
+def test_a_bad_annotation_keeps_the_application_from_starting(app: App, new_topic: str) -> None:
+    @app.listener(new_topic)
+    async def listen(number: complex) -> None: ...
+
+    with pytest.raises(ListenerError, match="number: nothing is known about complex"):
+        run(app.start)
+
+
+def test_settings(app: App) -> None:
+    with pytest.raises(InvalidConfigError, match=r"did you mean auto\.offset\.reset"):
+        App(bootstrap_servers="h:1", auto_offset_rest="earliest")
+    with pytest.raises(InvalidConfigError, match=r"bootstrap\.servers must name"):
+        App(group_id="g")
+    with pytest.raises(ListenerError, match="name a group_id"):
+        App(bootstrap_servers="h:1").listener("t")(print)
+    for topics in ((), ("",), ("a", re.compile("b"))):
+        with pytest.raises(ListenerError, match="by their names, or to one compiled pattern"):
+            app.listener(*topics)(print)
+
+
+def test_what_cannot_be_sent(app: App, new_topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+
+    async def test() -> None:
+        with pytest.raises(ClientClosedError, match="not started"):
+            await app.send(new_topic, "x")
+        async with app:
+            with pytest.raises(SerializationError, match="complex has no form in JSON"):
+                await app.send(new_topic, 1j)
+            app.send_soon(new_topic, 1j)
+
+    run(test)
+    assert f"a record for {new_topic} was not sent" in caplog.text
