@@ -15,10 +15,12 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "demo": Command("ottla.cli.demo", "run a broker and a Spark pipeline on invented events, to look at"),
     "start": Command("ottla.cli.start", "run a broker"),
     "topics": Command("ottla.cli.topics", "create, list, describe, alter and delete topics"),
     "produce": Command("ottla.cli.produce", "write lines from standard input to a topic"),
     "consume": Command("ottla.cli.consume", "print what is in a topic"),
+    "pipeline": Command("ottla.cli.pipeline", "run data pipelines on Spark"),
     "dump-log": Command("ottla.cli.dump_log", "show what log and index files hold"),
     "api-versions": Command("ottla.cli.api_versions", "list the APIs each broker speaks"),
 }

@@ -56,6 +56,7 @@ SINK_OPTIONS = OptionSet(
         Option("sinkId", Type.STRING, DEFAULT_SINK_ID, "What transactional ids and their groups begin with."),
         Option("checkpointLocation", Type.STRING, None, "Where Spark keeps the checkpoint: it names the query."),
         Option("path", Type.STRING, None, "", no_effect=_SPARK_KEEPS_IT),
+        Option("queryName", Type.STRING, None, "", no_effect=_SPARK_KEEPS_IT),
     ),
 )
 
@@ -74,6 +75,8 @@ class SinkOptions:
     topic: str | None
     delivery: Delivery
     sink_id: str
+    names_sink: bool
+    """Whether `sink_id` was chosen by the user."""
     producer: Mapping[str, str]
     admin: Mapping[str, str]
     checkpoint: str | None
@@ -101,6 +104,7 @@ class SinkOptions:
             values.optional_text("topic"),
             delivery,
             sink_id,
+            "sinkId" in values.given,
             producer,
             admin,
             values.optional_text("checkpointLocation"),

@@ -183,6 +183,12 @@ def abort_batch(admin_settings: Mapping[str, str], sink: str | None, results: Se
             _abort_open(admin, unheard.__contains__)
 
 
+def abort_tasks(admin_settings: Mapping[str, str], sink: str) -> None:
+    """Ends whatever any task of a sink has left open, when nobody knows how many tasks there were."""
+    with Admin(admin_settings) as admin:
+        _abort_open(admin, lambda name: _is_task_of(sink, name))
+
+
 def _marker(admin_settings: Mapping[str, str], name: str) -> int:
     """The last batch that a task has committed; -1 if there is none.
 
@@ -218,6 +224,11 @@ def _check_plan(plan: Plan, batch: Batch, task_count: int) -> None:
         raise SinkFencedError(
             f"batch {plan.batch_number} of {batch.sink} has been written, and now batch {batch.number} comes: either "
             "this query runs a second time from the same checkpoint, or an older checkpoint was put in its place"
+        )
+    if plan.batch_number == batch.number and plan.run == batch.run:
+        raise SinkFencedError(
+            f"batch {batch.number} of {batch.sink} has been written already: each write inside foreachBatch needs a "
+            "sinkId of its own"
         )
     if plan.batch_number == batch.number and plan.task_count != task_count:
         raise LayoutChangedError(

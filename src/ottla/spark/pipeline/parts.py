@@ -76,6 +76,26 @@ class TablePart(Protocol):
         ...
 
 
+@runtime_checkable
+class DeadLetterPart(Protocol):
+    """A source that can set records aside which it cannot read, instead of failing."""
+
+    def dead_letter_sink(self) -> SinkPart | None:
+        """Where they go; None if the description does not ask for it."""
+        ...
+
+    def load_dead_letters(self, spark: SparkSession) -> DataFrame:
+        """A streaming frame of what `load` leaves out, as its sink takes it."""
+        ...
+
+
+@runtime_checkable
+class PreparingPart(Protocol):
+    """A part that has something to make before the first batch, such as a topic; called when all checks have passed."""
+
+    def prepare(self) -> None: ...
+
+
 class SinkPart(Protocol):
     @classmethod
     def from_section(cls, section: Section) -> Self:

@@ -84,7 +84,10 @@ class Section:
     def __contains__(self, key: str) -> bool:
         return key in self._entries
 
-    def keys(self) -> list[str]:
+    def put(self, key: str, entry: Entry) -> None:
+        self._entries[key] = entry
+
+    def names(self) -> list[str]:
         return list(self._entries)
 
     def place_of(self, key: str) -> Place:
@@ -136,6 +139,10 @@ class Section:
             self.fail(key, f"{key!r} cannot be {found!r}.{suggestion(found, names)}")
         return found
 
+    @overload
+    def take_duration_ms(self, key: str, default: int) -> int: ...
+    @overload
+    def take_duration_ms(self, key: str, default: None = None) -> int | None: ...
     def take_duration_ms(self, key: str, default: int | None = None) -> int | None:
         """A length of time, such as `500 ms`, `10 seconds`, `5 minutes`."""
         text = self.take(key, str, None)
@@ -168,7 +175,7 @@ class Section:
 
     def sections(self) -> list[tuple[str, Section]]:
         """All of it as named sections below this one."""
-        return [(key, found) for key in self.keys() if (found := self.take_section(key)) is not None]
+        return [(key, found) for key in self.names() if (found := self.take_section(key)) is not None]
 
     def finish(self) -> None:
         """Refuses keys that nobody asked for."""

@@ -1,0 +1,117 @@
+"""`ottla pipeline`: checks and runs pipelines. Spark is loaded when a pipeline needs it, and not for `--help`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.cli.terminal import INTERRUPTED, errors_told, fail, parse_pairs
+
+if TYPE_CHECKING:
+    from ottla.spark.pipeline.definition import Pipeline
+    from ottla.spark.pipeline.runner import Runner
+
+_FILE = Annotated[Path, typer.Argument(help="the pipeline's YAML file")]
+_MASTER = Annotated[str | None, typer.Option(help="where Spark runs: local[4], spark://host:7077, …")]
+_SERVERS = Annotated[str | None, typer.Option(help="host:port of a broker, in place of the file's bootstrap.servers")]
+_SET = Annotated[list[str] | None, typer.Option("--set", help="key=value, repeatable: as if it were in the file")]
+_LOG = Annotated[Path | None, typer.Option(help="a file for what Spark and its tasks log; nothing is kept without")]
+
+
+def main(arguments: list[str]) -> int:
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+    app.command("run")(run)
+    app.command("check")(check)
+    app.callback()(_pipeline)
+    try:
+        app(arguments, prog_name="ottla pipeline")
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else 0 if e.code is None else 1
+    return 0
+
+
+def _pipeline() -> None:
+    """Run data pipelines on Spark."""
+
+
+def run(
+    file: _FILE,
+    once: Annotated[bool, typer.Option("--once", help="read what is there, then end")] = False,
+    master: _MASTER = None,
+    bootstrap_server: _SERVERS = None,
+    set_: _SET = None,
+    json: Annotated[bool, typer.Option("--json", help="tell how it runs in lines of JSON")] = False,
+    log_file: _LOG = None,
+) -> None:
+    """Run a pipeline until Ctrl-C, or with --once until nothing is left to read."""
+    with errors_told():
+        pipeline = _load(file, bootstrap_server, set_)
+        from ottla.spark.pipeline.display import choose_display
+
+        with (
+            choose_display(pipeline.model().name, as_json=json) as display,
+            _stopped_by_signals() as (stop_with, was_stopped),
+        ):
+            pipeline.run(once=once, master=master, log_file=log_file, observer=display, on_start=stop_with)
+        if was_stopped():
+            raise SystemExit(INTERRUPTED)
+
+
+def check(
+    file: _FILE,
+    master: _MASTER = None,
+    bootstrap_server: _SERVERS = None,
+    set_: _SET = None,
+) -> None:
+    """Look for everything that would keep a pipeline from running, and start nothing."""
+    with errors_told():
+        pipeline = _load(file, bootstrap_server, set_)
+        pipeline.check(master=master)
+        model = pipeline.model()
+        print(f"{file}: fine, {len(model.flows)} flow{'s' if len(model.flows) != 1 else ''}")
+
+
+def _load(file: Path, bootstrap_server: str | None, settings: list[str] | None) -> Pipeline:
+    overrides = list(parse_pairs("--set", settings or []).items())
+    if bootstrap_server is not None:
+        overrides.append(("kafka.bootstrap.servers", bootstrap_server))
+    try:
+        from ottla.spark.pipeline.definition import Pipeline
+        from ottla.spark.session import require_spark
+    except ImportError as e:
+        fail(f"pipelines need {e.name or 'PySpark'}; install what they need with: pip install 'ottla[spark]'")
+    require_spark()
+    pipeline = Pipeline.from_file(file, overrides)
+    pipeline.model()
+    return pipeline
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[tuple[Callable[[Runner], None], Callable[[], bool]]]:
+    """Ctrl-C and SIGTERM let flows finish their batch; a second one does not wait for that."""
+    stopped: list[int] = []
+
+    def stop_with(runner: Runner) -> None:
+        def handle(number: int, frame: FrameType | None) -> None:
+            if stopped:
+                raise KeyboardInterrupt
+            stopped.append(number)
+            print("stopping after the current batch; once more to stop at once", file=sys.stderr)
+            runner.stop()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, handle)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop_with, lambda: bool(stopped)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,181 @@
+"""The Python side of pipelines: declares what a file would, checks it, and runs it.
+
+Both ways lead to the same sections, so both know the same options and give the same messages, with a file and a line.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from ottla.spark.pipeline.builder import build_model
+from ottla.spark.pipeline.frames import Frames
+from ottla.spark.pipeline.model import Model, Sink, Source, Table
+from ottla.spark.pipeline.observer import Observer, SilentObserver
+from ottla.spark.pipeline.problems import Place, Problem, SpecError
+from ottla.spark.pipeline.runner import Runner
+from ottla.spark.pipeline.section import Entry, Section
+from ottla.spark.pipeline.yaml_file import read_yaml, set_value
+from ottla.spark.session import build_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Function = TypeVar("Function", bound=Callable[..., "DataFrame"])
+
+
+class Pipeline:
+    """Sources, tables, views, sinks and flows. The options of each are those of a pipeline's file.
+
+    orders = Pipeline("orders", kafka={"bootstrap.servers": "localhost:9092"})
+    orders.source("clicks", kind="topic", topic="clicks", format="json", schema="id BIGINT, at TIMESTAMP")
+    orders.view("per_minute", sql="SELECT window(at, '1 minute') AS minute, count(*) AS n FROM clicks GROUP BY 1")
+    orders.sink("results", kind="topic", topic="results", format="json")
+    orders.flow("per_minute", "results", mode="update")
+    orders.run(once=True)
+    """
+
+    def __init__(self, name: str, *, directory: Path | str | None = None, **settings: object) -> None:
+        """`settings` are the file's other keys outside of its parts: checkpoint, kafka, spark, restart. `directory` is
+        what relative paths start from."""
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._place = _caller()
+        self._root = Section.of(
+            {"name": name, **settings}, self._place, "pipeline", directory=Path(directory) if directory else Path()
+        )
+
+    @classmethod
+    def from_file(cls, path: Path | str, overrides: Sequence[tuple[str, str]] = ()) -> Self:
+        """A pipeline from its YAML file. `overrides` set single values by their dotted keys."""
+        made = cls.__new__(cls)
+        made._functions = {}
+        made._root = read_yaml(Path(path), os.environ)
+        made._place = made._root.place
+        for key, value in overrides:
+            set_value(made._root, key, value)
+        return made
+
+    # Declaring
+
+    def source(self, name: str, **options: object) -> Self:
+        return self._declare("sources", "source", name, options)
+
+    def table(self, name: str, **options: object) -> Self:
+        """Rows that do not flow: looked up anew in each batch."""
+        return self._declare("tables", "table", name, options)
+
+    @overload
+    def view(self, name: Function, /) -> Function: ...
+    @overload
+    def view(self, name: str, /, **options: object) -> Self: ...
+    def view(self, name: Function | str, /, **options: object) -> Function | Self:
+        """A view by its `sql`; or, as a decorator, by a function whose parameters name the frames it takes."""
+        if isinstance(name, str):
+            function = options.pop("python", None)
+            if callable(function):
+                self._functions[name] = function
+            elif function is not None:
+                options["python"] = function
+            return self._declare("views", "view", name, options)
+        self._functions[name.__name__] = name
+        self._declare("views", "view", name.__name__, {})
+        return name
+
+    def sink(self, name: str, **options: object) -> Self:
+        return self._declare("sinks", "sink", name, options)
+
+    def flow(self, origin: str, sink: str, *, name: str | None = None, **options: object) -> Self:
+        """The rows of `origin`, a view or source, go to `sink`."""
+        return self._declare("flows", "flow", name or f"{origin}-{sink}", {"from": origin, "to": sink, **options})
+
+    def _declare(self, key: str, what: str, name: str, options: Mapping[str, object]) -> Self:
+        place = _caller()
+        if key not in self._root:
+            parts = Section({}, place, key, directory=self._root.directory)
+            self._root.put(key, Entry(parts, place, place))
+        section = self._root.take_section(key)
+        assert section is not None
+        if name in section:
+            first = section.place_of(name)
+            raise SpecError([Problem(place, f"{what} {name} is there twice; the first is at {first}")])
+        declared = Section.of(options, place, f"{what} {name}", directory=self._root.directory)
+        section.put(name, Entry(declared, place, place))
+        return self
+
+    # Checking and running
+
+    def model(self) -> Model:
+        """SpecError says what is wrong with the description itself."""
+        return build_model(self._root, self._functions)
+
+    def check(self, spark: SparkSession | None = None, *, master: str | None = None) -> None:
+        """Looks for everything that would keep it from running, brokers and queries included, and starts nothing."""
+        model = self.model()
+        _check_parts(model)
+        session = _session_for(model, spark, master, None)
+        _checked_frames(model, session)
+
+    def run(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        once: bool = False,
+        master: str | None = None,
+        log_file: Path | None = None,
+        observer: Observer | None = None,
+        on_start: Callable[[Runner], None] | None = None,
+    ) -> None:
+        """Checks it, and runs it until it is stopped, or with `once` until nothing is left to read.
+
+        It runs in an own session of `spark`'s application, or in an application of its own. `on_start` is given the
+        runner, to stop it with. Raises SpecError, or PipelineFailedError.
+        """
+        model = self.model()
+        _check_parts(model)
+        session = _session_for(model, spark, master, log_file)
+        frames = _checked_frames(model, session)
+        runner = Runner(model, frames, session, observer or SilentObserver())
+        if on_start is not None:
+            on_start(runner)
+        runner.run(once=once)
+
+
+def _check_parts(model: Model) -> None:
+    """Asks every part to look outside; no Spark is needed for that."""
+    problems: list[Problem] = []
+    parts: list[Source | Table | Sink] = [*model.sources.values(), *model.tables.values(), *model.sinks.values()]
+    for part in parts:
+        for finding in part.part.check():
+            placed = Problem(part.section.place, f"{part.section.title}: {finding}")
+            problems.append(finding if isinstance(finding, Problem) else placed)
+    if problems:
+        raise SpecError(problems)
+
+
+def _session_for(model: Model, spark: SparkSession | None, master: str | None, log_file: Path | None) -> SparkSession:
+    if spark is None:
+        spark = build_session(model.name, master=master or model.master, conf=model.conf, log_file=log_file)
+    # Temporary views, settings and listeners of one pipeline are not those of another.
+    session = spark.newSession()
+    for name, value in model.conf.items():
+        if session.conf.isModifiable(name):
+            session.conf.set(name, value)
+    return session
+
+
+def _checked_frames(model: Model, session: SparkSession) -> Frames:
+    frames = Frames(model, session)
+    frames.build()
+    frames.check_flows()
+    return frames
+
+
+def _caller() -> Place:
+    """The line of the first frame outside this module."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return Place("python") if frame is None else Place(frame.f_code.co_filename, frame.f_lineno)

@@ -1,0 +1,211 @@
+"""Turns a model into Spark's frames, and finds what is wrong with them before any query starts.
+
+Sources, tables and views become temporary views of one session, so that a query can name them all. Views may stand in
+any order: a query that names a view which is not made yet is tried again after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame
+
+from ottla.base.errors import OttlaError
+from ottla.spark.pipeline.functions import SESSION, find_function, inputs_of
+from ottla.spark.pipeline.model import Flow, Model, View
+from ottla.spark.pipeline.parts import DeadLetterPart, FlowContext
+from ottla.spark.pipeline.problems import Problem, SpecError, suggestion
+from ottla.spark.pipeline.section import Section
+from ottla.spark.pipeline.sql_errors import line_of, missing_relation, short_message
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+class _NotYetError(Exception):
+    """A view needs another one that is still to be made."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Frames:
+    """The frames of one model in one session. `build` makes them all; `writer` is asked for each flow."""
+
+    def __init__(self, model: Model, spark: SparkSession) -> None:
+        self._model = model
+        self._spark = spark
+        self._frames: dict[str, DataFrame] = {}
+        self._failed: set[str] = set()
+        self._problems: list[Problem] = []
+
+    def build(self) -> None:
+        """SpecError tells of all sources, tables and views that are wrong."""
+        for source in self._model.sources.values():
+            self._load(source.name, source.section, source.part.load)
+        for table in self._model.tables.values():
+            self._load(table.name, table.section, table.part.load_table)
+        self._make_views()
+        self._raise_problems()
+
+    def check_flows(self) -> None:
+        """SpecError tells of flows that could not start: a wrong mode, columns a sink cannot write."""
+        for flow in self._model.flows.values():
+            with self._collecting(flow.section, "from"):
+                self.writer(flow)
+        self._raise_problems()
+
+    def writer(self, flow: Flow) -> DataStreamWriter:
+        """A flow's query, but for its name, checkpoint and trigger."""
+        frame = self._origin(flow)
+        if not frame.isStreaming:
+            flow.section.fail("from", f"{flow.origin!r} is made of tables alone: without a source nothing flows")
+        context = FlowContext(
+            self._model.name, flow.name, flow.checkpoint, f"{self._model.name}-{flow.name}", flow.mode
+        )
+        writer = self._model.sinks[flow.sink].part.writer(frame, flow=context).outputMode(flow.mode)
+        check_output_mode(self._spark, frame, flow)
+        return writer
+
+    def _origin(self, flow: Flow) -> DataFrame:
+        if not flow.takes_dead_letters:
+            return self._frames[flow.origin]
+        part = self._model.sources[flow.origin].part
+        assert isinstance(part, DeadLetterPart)
+        return part.load_dead_letters(self._spark)
+
+    def _raise_problems(self) -> None:
+        if self._problems:
+            raise SpecError(self._problems)
+
+    @contextmanager
+    def _collecting(self, section: Section, key: str) -> Iterator[None]:
+        try:
+            yield
+        except SpecError as e:
+            self._problems += e.problems
+        except (PySparkException, OttlaError) as e:
+            self._problems.append(section.problem(key, short_message(e)))
+
+    def _load(self, name: str, section: Section, load: Callable[[SparkSession], DataFrame]) -> None:
+        self._failed.add(name)
+        with self._collecting(section, "kind"):
+            self._keep(name, load(self._spark))
+            self._failed.discard(name)
+
+    def _keep(self, name: str, frame: DataFrame) -> None:
+        frame.createOrReplaceTempView(name)
+        self._frames[name] = frame
+
+    # Views
+
+    def _make_views(self) -> None:
+        waiting = dict(self._model.views)
+        needs: dict[str, str] = {}
+        while waiting:
+            before = len(waiting)
+            for name, view in list(waiting.items()):
+                try:
+                    self._make_view(view)
+                except _NotYetError as e:
+                    needs[name] = e.name
+                    continue
+                except SpecError as e:
+                    self._problems += e.problems
+                    self._failed.add(name)
+                del waiting[name]
+            if len(waiting) == before:
+                self._tell_of_cycle(waiting, needs)
+                return
+
+    def _tell_of_cycle(self, waiting: dict[str, View], needs: dict[str, str]) -> None:
+        for name, view in waiting.items():
+            if self._needs_failed(name, needs):
+                continue
+            path = [name]
+            while needs[path[-1]] not in path:
+                path.append(needs[path[-1]])
+            if needs[path[-1]] == name:
+                round_trip = " -> ".join([*path, name])
+                self._problems.append(view.section.problem("sql", f"it is made from itself: {round_trip}"))
+
+    def _needs_failed(self, name: str, needs: dict[str, str]) -> bool:
+        """Whether a view waits only because something below it is wrong, which is told already."""
+        seen = set()
+        while name in needs and name not in seen:
+            seen.add(name)
+            name = needs[name]
+        return name in self._failed
+
+    def _make_view(self, view: View) -> None:
+        frame = self._query(view) if view.sql is not None else self._call(view)
+        try:
+            if view.watermark is not None:
+                self._check_columns(view, "watermark", frame, [view.watermark[0]])
+                frame = frame.withWatermark(*view.watermark)
+            if view.deduplicate:
+                self._check_columns(view, "deduplicate", frame, list(view.deduplicate))
+                columns = list(view.deduplicate)
+                # Only with a watermark can the memory of what was seen be given up again.
+                has_watermark = view.watermark is not None
+                frame = frame.dropDuplicatesWithinWatermark(columns) if has_watermark else frame.dropDuplicates(columns)
+            self._keep(view.name, frame)
+        except PySparkException as e:
+            view.section.fail("watermark" if view.watermark is not None else "deduplicate", short_message(e))
+
+    def _query(self, view: View) -> DataFrame:
+        assert view.sql is not None
+        try:
+            return self._spark.sql(view.sql)
+        except PySparkException as e:
+            missing = missing_relation(e)
+            if missing in self._model.views or missing in self._failed:
+                raise _NotYetError(str(missing)) from None
+            message = short_message(e)
+            if missing is not None:
+                known = {*self._model.sources, *self._model.tables, *self._model.views} - {view.name}
+                message = f"there is no source, table or view {missing!r}.{suggestion(missing, known)}"
+            place = view.section.text_place_of("sql").below(line_of(e) - 1)
+            raise SpecError([Problem(place, f"{view.section.title}: {message}")]) from None
+
+    def _call(self, view: View) -> DataFrame:
+        function = find_function(view)
+        arguments: dict[str, Any] = {}
+        known = {*self._model.sources, *self._model.tables, *self._model.views} - {view.name}
+        for name in inputs_of(view, function):
+            if name == SESSION:
+                arguments[name] = self._spark
+            elif name in self._frames:
+                arguments[name] = self._frames[name]
+            elif name in self._model.views or name in self._failed:
+                raise _NotYetError(name)
+            else:
+                wanted = f"its function asks for {name!r}, and there is no such source, table or view"
+                view.section.fail("python", f"{wanted}.{suggestion(name, known)}")
+        try:
+            made = function(**arguments)
+        except Exception as e:  # a user's function may raise anything; it is told with the view's place
+            view.section.fail("python", f"its function failed: {type(e).__name__}: {short_message(e)}")
+        if not isinstance(made, DataFrame):
+            view.section.fail("python", f"its function returned {type(made).__name__}; it has to return a DataFrame")
+        return made
+
+    def _check_columns(self, view: View, key: str, frame: DataFrame, columns: list[str]) -> None:
+        for column in columns:
+            if column not in frame.columns:
+                view.section.fail(key, f"it has no column {column!r}.{suggestion(column, frame.columns)}")
+
+
+def check_output_mode(spark: SparkSession, frame: DataFrame, flow: Flow) -> None:
+    """The check Spark makes when a query starts, made before any has started."""
+    jvm: Any = spark._jvm  # type: ignore[attr-defined,unused-ignore]
+    mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, flow.mode.capitalize())()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
+    except AnalysisException as e:
+        flow.section.fail("mode", short_message(e))

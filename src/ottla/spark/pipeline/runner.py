@@ -1,0 +1,203 @@
+"""Runs the flows of a pipeline: one streaming query each, started again when something passing made it fail.
+
+A pipeline is one job. If a flow fails for good, the others finish the batch they are at and are stopped too: half of a
+pipeline would go on giving results that nobody can rely on. Their checkpoints let all go on where they were.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from ottla.base.errors import OttlaError
+from ottla.spark.group_commits import GroupCommits
+from ottla.spark.options import CLIENT_PREFIX
+from ottla.spark.pipeline.failures import is_passing
+from ottla.spark.pipeline.flow_listener import FlowListener
+from ottla.spark.pipeline.frames import Frames
+from ottla.spark.pipeline.model import Flow, Model
+from ottla.spark.pipeline.observer import Observer
+from ottla.spark.pipeline.parts import PreparingPart
+from ottla.spark.pipeline.sql_errors import shorten
+from ottla.spark.pipeline.topic_sink import TopicSink
+from ottla.spark.pipeline.topic_source import TopicSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_POLL_S = 0.1
+_BATCH_END_TIMEOUT_S = 60.0
+
+
+class PipelineFailedError(OttlaError):
+    """A flow failed for good; `flow` is its name, `error` one sentence, `details` all that Spark told."""
+
+    def __init__(self, flow: str, error: str, details: str) -> None:
+        self.flow = flow
+        self.error = error
+        self.details = details
+        super().__init__(f"flow {flow} failed: {error}")
+
+
+@dataclass
+class _Run:
+    """A flow and the query that works for it at the moment."""
+
+    flow: Flow
+    query: StreamingQuery | None = None
+    failures: int = 0
+    """In a row, without a finished batch in between."""
+    starts_at: float = 0.0
+    is_over: bool = False
+    rows: int = field(default=0)
+
+
+class Runner:
+    """`run` returns when all flows are at their end, and raises PipelineFailedError; `stop` may be called by another
+    thread or a signal handler."""
+
+    def __init__(self, model: Model, frames: Frames, spark: SparkSession, observer: Observer) -> None:
+        self._model = model
+        self._frames = frames
+        self._spark = spark
+        self._observer = observer
+        self._is_stopping = threading.Event()
+
+    def stop(self) -> None:
+        self._is_stopping.set()
+
+    def run(self, *, once: bool = False) -> None:
+        """With `once`, flows read what is there and end; a pipeline that reads its own topics goes round until nothing
+        is left, or once for each flow."""
+        self._prepare()
+        commits = GroupCommits(self._find_cluster)
+        listener = FlowListener(self._model.flows, self._observer, commits)
+        self._spark.streams.addListener(listener)
+        try:
+            rounds = len(self._model.flows) if once and self._reads_its_own_topics() else 1
+            for _ in range(rounds):
+                runs = [_Run(flow) for flow in self._model.flows.values()]
+                self._run_all(runs, listener, once=once)
+                if self._is_stopping.is_set() or not any(run.rows for run in runs):
+                    break
+        finally:
+            self._spark.streams.removeListener(listener)
+            commits.close()
+
+    def _prepare(self) -> None:
+        for sink in self._model.sinks.values():
+            if isinstance(sink.part, PreparingPart):
+                sink.part.prepare()
+
+    def _find_cluster(self, topic: str) -> dict[str, str] | None:
+        for source in self._model.sources.values():
+            if isinstance(source.part, TopicSource) and source.part.reads(topic):
+                return {name.removeprefix(CLIENT_PREFIX): text for name, text in source.part.client_options.items()}
+        return None
+
+    def _reads_its_own_topics(self) -> bool:
+        written = {sink.part.topic for sink in self._model.sinks.values() if isinstance(sink.part, TopicSink)}
+        readers = [source.part for source in self._model.sources.values() if isinstance(source.part, TopicSource)]
+        return any(reader.reads(topic) for reader in readers for topic in written)
+
+    # Running
+
+    def _run_all(self, runs: list[_Run], listener: FlowListener, *, once: bool) -> None:
+        try:
+            while not self._is_stopping.is_set() and not all(run.is_over for run in runs):
+                for run in runs:
+                    self._advance(run, listener, once=once)
+                self._is_stopping.wait(_POLL_S)
+        finally:
+            for run in runs:
+                self._finish_batch(run)
+            for run in runs:
+                self._end(run, listener)
+
+    def _advance(self, run: _Run, listener: FlowListener, *, once: bool) -> None:
+        if run.is_over:
+            return
+        if run.query is None:
+            if time.monotonic() >= run.starts_at:
+                self._start(run, once=once)
+            return
+        if run.query.isActive:
+            return
+        run_id = str(run.query.runId)
+        listener.wait_until_heard(run_id)
+        run.rows += listener.rows_of(run_id)
+        failure = run.query.exception()
+        if failure is None:
+            run.is_over = True
+            run.query = None
+            self._observer.flow_ended(run.flow.name)
+            return
+        if listener.has_finished_batch(run_id):
+            run.failures = 0
+        run.query = None
+        self._handle_failure(run, str(failure))
+
+    def _start(self, run: _Run, *, once: bool) -> None:
+        flow = run.flow
+        try:
+            writer = self._frames.writer(flow).queryName(flow.name).option("checkpointLocation", flow.checkpoint)
+            if once or flow.is_available_now:
+                writer = writer.trigger(availableNow=True)
+            elif flow.trigger_ms is not None:
+                writer = writer.trigger(processingTime=f"{flow.trigger_ms} milliseconds")
+            run.query = writer.start()
+        except (PySparkException, OttlaError) as e:
+            self._handle_failure(run, str(e))
+            return
+        self._observer.flow_started(flow.name)
+
+    def _handle_failure(self, run: _Run, details: str) -> None:
+        """Raises if the flow is not to be started again."""
+        run.failures += 1
+        error = shorten(details)
+        restarts = self._model.restarts
+        if not is_passing(details) or run.failures > restarts.attempts:
+            run.is_over = True
+            self._observer.flow_failed(run.flow.name, error)
+            raise PipelineFailedError(run.flow.name, error, details)
+        wait_ms = restarts.wait_ms(run.failures)
+        run.starts_at = time.monotonic() + wait_ms / 1000
+        self._observer.flow_restarting(run.flow.name, error, failures=run.failures, wait_ms=wait_ms)
+
+    # Ending
+
+    def _finish_batch(self, run: _Run) -> None:
+        """Waits until a query is between two batches. A batch that is cut off would be done again after the next start:
+        correct, but work for nothing."""
+        query = run.query
+        if query is None:
+            return
+        last = _batch_id(query)
+        deadline = time.monotonic() + _BATCH_END_TIMEOUT_S
+        while query.isActive and time.monotonic() < deadline:
+            status = query.status
+            if not status["isTriggerActive"] or not status["isDataAvailable"] or _batch_id(query) != last:
+                return
+            time.sleep(_POLL_S / 5)
+
+    def _end(self, run: _Run, listener: FlowListener) -> None:
+        if run.query is None:
+            return
+        run_id = str(run.query.runId)
+        try:
+            run.query.stop()
+        except PySparkException as e:
+            self._observer.flow_failed(run.flow.name, shorten(str(e)))
+        listener.wait_until_heard(run_id)
+        run.query = None
+        self._observer.flow_ended(run.flow.name)
+
+
+def _batch_id(query: StreamingQuery) -> int:
+    progress = query.lastProgress
+    return -1 if progress is None else progress.batchId

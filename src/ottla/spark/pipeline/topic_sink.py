@@ -1,0 +1,91 @@
+"""A topic as a sink of a pipeline: rows become records, exactly once unless the description asks for less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+from pyspark.sql import functions as f
+
+from ottla.base.errors import InvalidConfigError
+from ottla.client.core.admin_types import NewTopic
+from ottla.client.core.producer_options import PRODUCER_OPTIONS
+from ottla.spark.data_source import FORMAT_NAME
+from ottla.spark.options import CLIENT_PREFIX
+from ottla.spark.pipeline.parts import Finding, FlowContext
+from ottla.spark.pipeline.problems import suggestion
+from ottla.spark.pipeline.section import Section
+from ottla.spark.pipeline.topics import client_options, create_topic, find_missing_topics
+from ottla.spark.pipeline.value_formats import encode_json
+from ottla.spark.sink_options import Delivery, SinkOptions, SinkSchemaError
+from ottla.spark.sink_updates import topic_updates
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_FORMATS = ("raw", "json")
+
+
+class TopicSink:
+    def __init__(self, section: Section, topic: str, topic_key: str, partitions: int | None) -> None:
+        self._section = section
+        self.topic = topic
+        self._topic_key = topic_key
+        self._new_topic = None if partitions is None else NewTopic(topic, partitions)
+        self._client_options = client_options(section, PRODUCER_OPTIONS)
+        self._format = "raw"
+        self._key: str | None = None
+        self._options: dict[str, str] = {}
+
+    @classmethod
+    def from_section(cls, section: Section) -> Self:
+        made = cls(section, section.take("topic", str), "topic", section.take("create_partitions", int, None))
+        made._format = section.take_choice("format", _FORMATS, "raw")
+        made._key = section.take("key", str, None)
+        made._options = section.take("options", dict[str, str], {})
+        delivery = section.take_choice("delivery", [delivery.value for delivery in Delivery], None)
+        if delivery is not None:
+            made._options["deliveryGuarantee"] = delivery
+        section.finish()
+        return made
+
+    @classmethod
+    def for_dead_letters(cls, section: Section, topic: str) -> Self:
+        """The sink of a source's dead letters; `section` is the source's."""
+        made = cls(section, topic, "dead_letter", section.take("dead_letter_partitions", int, None))
+        for name in list(made._client_options):
+            if name.removeprefix(CLIENT_PREFIX) not in PRODUCER_OPTIONS:
+                del made._client_options[name]
+        return made
+
+    def check(self) -> Sequence[Finding]:
+        found = find_missing_topics(self._client_options, [] if self._new_topic is not None else [self.topic])
+        return [self._section.problem(self._topic_key, sentence) for sentence in found]
+
+    def prepare(self) -> None:
+        if self._new_topic is not None:
+            create_topic(self._client_options, self._new_topic)
+
+    def writer(self, frame: DataFrame, *, flow: FlowContext) -> DataStreamWriter:
+        rows = self._records(frame)
+        options = {**self._client_options, "sinkId": flow.sink_id, **self._options, "topic": self.topic}
+        try:
+            SinkOptions.parse(options, rows.schema, default=Delivery.EXACTLY_ONCE)
+        except InvalidConfigError as e:
+            self._section.fail("kafka" if e.key.startswith(CLIENT_PREFIX) else "options", e.message)
+        except SinkSchemaError as e:
+            self._section.fail("format", f"flow {flow.name}: {e}. With 'format: json' any columns can be written")
+        if flow.mode == "update":
+            return rows.writeStream.foreachBatch(topic_updates(options))
+        return rows.writeStream.format(FORMAT_NAME).options(**options)
+
+    def _records(self, frame: DataFrame) -> DataFrame:
+        """Rows with the columns that the format writes. As JSON, the value is an object of all columns."""
+        if self._key is not None and self._key not in frame.columns:
+            self._section.fail("key", f"the rows have no column {self._key!r}.{suggestion(self._key, frame.columns)}")
+        key = None if self._key is None else f.col(f"`{self._key}`").cast("string").alias("key")
+        if self._format == "json":
+            value = encode_json(frame.columns).alias("value")
+            return frame.select(value) if key is None else frame.select(key, value)
+        return frame if key is None else frame.withColumn("key", key)

@@ -1,0 +1,177 @@
+"""A topic as a source of a pipeline: its records as they are, or as rows of a schema, bad ones apart from good ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from ottla.base.errors import InvalidConfigError
+from ottla.client.core.consumer_options import CONSUMER_OPTIONS
+from ottla.spark.data_source import FORMAT_NAME
+from ottla.spark.options import CLIENT_PREFIX, SourceOptions
+from ottla.spark.pipeline.dead_letters import dead_letter_rows
+from ottla.spark.pipeline.parts import Finding, SinkPart
+from ottla.spark.pipeline.section import Section
+from ottla.spark.pipeline.sql_errors import short_message
+from ottla.spark.pipeline.topic_sink import TopicSink
+from ottla.spark.pipeline.topics import client_options, find_missing_topics
+from ottla.spark.pipeline.value_formats import FORMATS, FORMATS_WITH_SCHEMA, decode
+from ottla.spark.source_schema import source_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_METADATA = ("key", "topic", "partition", "offset", "timestamp", "headers")
+_STREAM_OPTIONS = {"starting_offsets": "startingOffsets", "max_offsets_per_trigger": "maxOffsetsPerTrigger"}
+_SELECTIONS = {"topic": "subscribe", "topics": "subscribe", "pattern": "subscribePattern"}
+BAD_RECORD = "a record cannot be read: "
+_ERROR = "_ottla_error"
+_VALUE = "_ottla_value"
+
+
+class TopicSource:
+    def __init__(self, section: Section) -> None:
+        self._section = section
+        self.client_options = client_options(section, CONSUMER_OPTIONS)
+        self._selection_key = self._take_selection_key()
+        self.topics = self._take_topics()
+        self.pattern = section.take("pattern", str, None)
+        self._format = section.take_choice("format", FORMATS, "raw")
+        self._schema_text = section.take("schema", str, None)
+        if (self._schema_text is not None) != (self._format in FORMATS_WITH_SCHEMA):
+            needs = "needs a 'schema'" if self._schema_text is None else "has no schema"
+            section.fail("format", f"format {self._format} {needs}")
+        self._metadata = tuple(section.take("metadata", list[str], []))
+        self._check_metadata()
+        self._sink = self._take_dead_letter_sink()
+        self._skips = section.take_choice("bad_records", ("fail", "skip"), "fail") == "skip"
+        if self._skips and self._sink is not None:
+            section.fail("bad_records", "bad records cannot be both skipped and set aside; leave out one of the two")
+        self._options = self._take_options()
+
+    @classmethod
+    def from_section(cls, section: Section) -> Self:
+        made = cls(section)
+        section.finish()
+        return made
+
+    def _take_selection_key(self) -> str:
+        given = [key for key in _SELECTIONS if key in self._section]
+        if len(given) != 1:
+            self._section.fail(given[-1] if given else "topic", "give it one of 'topic', 'topics' or 'pattern'")
+        return given[0]
+
+    def _take_topics(self) -> list[str]:
+        one = self._section.take("topic", str, None)
+        return [one] if one is not None else self._section.take("topics", list[str], [])
+
+    def _check_metadata(self) -> None:
+        for name in self._metadata:
+            if name not in _METADATA:
+                self._section.fail("metadata", f"records have no {name!r}; there is {', '.join(_METADATA)}")
+        if self._metadata and self._format == "raw":
+            self._section.fail("metadata", "format raw has all columns of a record as they are")
+
+    def _take_dead_letter_sink(self) -> TopicSink | None:
+        topic = self._section.take("dead_letter", str, None)
+        if topic is None:
+            return None
+        if self._format == "raw":
+            self._section.fail("dead_letter", "format raw reads every record; there are no bad ones to set aside")
+        return TopicSink.for_dead_letters(self._section, topic)
+
+    def _take_options(self) -> dict[str, str]:
+        section = self._section
+        options = section.take("options", dict[str, str], {})
+        selected = self.pattern if self.pattern is not None else ",".join(self.topics)
+        named = {_SELECTIONS[self._selection_key]: selected}
+        for key, name in _STREAM_OPTIONS.items():
+            if (value := section.take(key, str, None)) is not None:
+                named[name] = value
+        for name in named:
+            if any(name.lower() == other.lower() for other in options):
+                section.fail("options", f"{name} is said twice, once in options")
+        if not any(name.lower().startswith("starting") for name in (*options, *named)):
+            # A flow that starts for the first time has missed nothing yet, unlike a query that someone looks at.
+            named["startingOffsets"] = "earliest"
+        every = {**self.client_options, **options, **named, "includeHeaders": "true"}
+        try:
+            SourceOptions.for_stream(every)
+        except InvalidConfigError as e:
+            section.fail(self._key_of(e.key), e.message)
+        return every
+
+    def _key_of(self, option: str) -> str:
+        if option.startswith(CLIENT_PREFIX):
+            return "kafka"
+        keys = {name: key for key, name in _STREAM_OPTIONS.items()}
+        keys |= dict.fromkeys(_SELECTIONS.values(), self._selection_key)
+        return keys.get(option, "options")
+
+    # What a pipeline asks for
+
+    def check(self) -> Sequence[Finding]:
+        found = find_missing_topics(self.client_options, self.topics)
+        return [self._section.problem(self._selection_key, sentence) for sentence in found]
+
+    def reads(self, topic: str) -> bool:
+        """Whether records of this topic are among the source's."""
+        return topic in self.topics or (self.pattern is not None and re.fullmatch(self.pattern, topic) is not None)
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        reader = spark.readStream.format(FORMAT_NAME).options(**self._options)
+        return self._good_rows(reader.schema(self._columns()).load())
+
+    def load_table(self, spark: SparkSession) -> DataFrame:
+        options = {name: text for name, text in self._options.items() if name != "maxOffsetsPerTrigger"}
+        return self._good_rows(spark.read.format(FORMAT_NAME).options(**options).schema(self._columns()).load())
+
+    def dead_letter_sink(self) -> SinkPart | None:
+        return self._sink
+
+    def load_dead_letters(self, spark: SparkSession) -> DataFrame:
+        records = spark.readStream.format(FORMAT_NAME).options(**self._options).load()
+        decoded = decode(f.col("value"), self._format, self._schema())
+        return dead_letter_rows(records, decoded.error, source=self._section.title)
+
+    def _columns(self) -> StructType:
+        """What has to be fetched; a raw record is wanted as a whole."""
+        every = source_schema(include_headers=True)
+        if self._format == "raw":
+            return every
+        # Topic, partition and offset are for the message about a bad record.
+        wanted = {"value", "topic", "partition", "offset", *self._metadata}
+        return StructType([field for field in every.fields if field.name in wanted])
+
+    def _schema(self) -> StructType | None:
+        if self._schema_text is None:
+            return None
+        try:
+            schema = StructType.fromDDL(self._schema_text)
+        except PySparkException as e:
+            self._section.fail("schema", short_message(e))
+        if not isinstance(schema, StructType):
+            self._section.fail(
+                "schema", f"{self._schema_text!r} is one type; name columns, as in 'id BIGINT, name STRING'"
+            )
+        return schema
+
+    def _good_rows(self, records: DataFrame) -> DataFrame:
+        if self._format == "raw":
+            return records
+        decoded = decode(f.col("value"), self._format, self._schema())
+        metadata = [f.col(name).alias(f"_{name}") for name in self._metadata]
+        is_text = self._schema_text is None
+        if self._skips or self._sink is not None:
+            both = records.select("*", decoded.value.alias(_VALUE), decoded.error.alias(_ERROR))
+            good = both.where(f.col(_ERROR).isNull())
+        else:
+            where = f.format_string("%s, partition %d, offset %d: ", "topic", "partition", "offset")
+            failure = f.raise_error(f.concat(f.lit(BAD_RECORD), where, decoded.error))
+            good = records.select("*", f.when(decoded.error.isNull(), decoded.value).otherwise(failure).alias(_VALUE))
+        return good.select(f.col(_VALUE).alias("value") if is_text else f.col(f"{_VALUE}.*"), *metadata)

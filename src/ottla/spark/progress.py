@@ -1,0 +1,147 @@
+"""How far streaming queries are: Spark's reports as plain values, and a query's position as a consumer group's offsets.
+
+The group is for those who watch: any lag tool sees the query. What the query itself goes by is its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from ottla.base.types import TopicPartition
+from ottla.spark.group_commits import GroupCommits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+Offsets = dict[TopicPartition, int]
+
+
+class QueryProgress(NamedTuple):
+    """One report of a query: what its last trigger did."""
+
+    query_id: str
+    run_id: str
+    name: str | None
+    batch_id: int
+    input_rows: int
+    rows_per_second: float
+    duration_ms: int
+    state_rows: int
+    watermark: str | None
+    end_offsets: Offsets
+    """The next offset of each partition, in the topics among its sources."""
+    lag: int | None
+    """Records that were there and not yet read; None if no source is a topic."""
+
+    @classmethod
+    def parse(cls, text: str) -> QueryProgress:
+        """From Spark's own JSON."""
+        report: dict[str, Any] = json.loads(text)
+        end_offsets: Offsets = {}
+        lag: int | None = None
+        for source in report.get("sources", ()):
+            end = parse_offsets(source.get("endOffset"))
+            if end is None:
+                continue
+            end_offsets |= end
+            latest = parse_offsets(source.get("latestOffset")) or end
+            lag = (lag or 0) + sum(max(latest[partition] - end.get(partition, 0), 0) for partition in latest)
+        return cls(
+            report["id"],
+            report["runId"],
+            report.get("name"),
+            report["batchId"],
+            report.get("numInputRows", 0),
+            report.get("processedRowsPerSecond") or 0.0,
+            report.get("batchDuration", 0),
+            sum(operator.get("numRowsTotal", 0) for operator in report.get("stateOperators", ())),
+            (report.get("eventTime") or {}).get("watermark"),
+            end_offsets,
+            lag,
+        )
+
+
+def parse_offsets(found: object) -> Offsets | None:
+    """The offsets of a source that reads topics, `{"topic": {"0": 5}}`; None for any other source's position."""
+    if isinstance(found, str):
+        try:
+            found = json.loads(found)
+        except ValueError:
+            return None
+    if not isinstance(found, dict) or not found:
+        return None
+    offsets: Offsets = {}
+    for topic, partitions in found.items():
+        if not isinstance(partitions, dict):
+            return None
+        for partition, offset in partitions.items():
+            if not str(partition).isdecimal() or not isinstance(offset, int):
+                return None
+            offsets[TopicPartition(topic, int(partition))] = offset
+    return offsets
+
+
+class LagTracker(StreamingQueryListener):
+    """Commits the position of every query of a session, the last batch included. `close` ends that."""
+
+    def __init__(
+        self, spark: SparkSession, commits: GroupCommits, group_id_of: Callable[[QueryProgress], str | None]
+    ) -> None:
+        self._spark = spark
+        self._commits = commits
+        self._group_id_of = group_id_of
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        progress = QueryProgress.parse(event.progress.json)
+        group_id = self._group_id_of(progress)
+        if group_id is not None and progress.end_offsets:
+            self._commits.put(group_id, progress.end_offsets)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        self._commits.flush()
+
+    def close(self) -> None:
+        self._spark.streams.removeListener(self)
+        self._commits.close()
+
+
+def track_lag(
+    spark: SparkSession,
+    settings: Mapping[str, str],
+    *,
+    group_id: str | Callable[[QueryProgress], str | None] | None = None,
+) -> LagTracker:
+    """From now on every streaming query of this session that reads topics shows as a consumer group.
+
+    `settings` are a client's, with `bootstrap.servers`. The group is `ottla-spark-<name of the query, or its id>`,
+    unless `group_id` names one for all or gives one for each query (None: that query is not tracked).
+    """
+    chosen: Callable[[QueryProgress], str | None]
+    if group_id is None:
+        chosen = _default_group_id
+    else:
+        fixed = group_id
+        chosen = (lambda progress: fixed) if isinstance(fixed, str) else fixed
+    tracker = LagTracker(spark, GroupCommits(lambda topic: settings), chosen)
+    spark.streams.addListener(tracker)
+    return tracker
+
+
+def _default_group_id(progress: QueryProgress) -> str:
+    return f"ottla-spark-{progress.name or progress.query_id}"

@@ -1,0 +1,128 @@
+"""The Spark session pipelines run in: its defaults, and a Spark that says nothing unless it is asked.
+
+Knows of no topics and no pipelines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.base.errors import OttlaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER = "local[*]"
+_TASK_ATTEMPTS = 3
+_LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)\])?")
+
+_DEFAULTS = {
+    "spark.sql.session.timeZone": "UTC",
+    # A checkpoint keeps the number its query began with, so it is chosen for a few cores and not for a cluster's 200.
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stopTimeout": "60s",
+    "spark.sql.streaming.noDataProgressEventInterval": "2s",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Two attempts of one task at the same time would fence each other's transactions.
+    "spark.speculation": "false",
+}
+_LOCAL_DEFAULTS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
+
+class SparkUnavailableError(OttlaError):
+    """Spark cannot be started on this machine; the message says what is missing."""
+
+
+def require_spark() -> None:
+    """SparkUnavailableError if PySpark or Java is missing."""
+    try:
+        import pyspark  # noqa: F401  # only to see whether it is there
+    except ImportError:
+        raise SparkUnavailableError("pipelines need PySpark; install it with: pip install 'ottla[spark]'") from None
+    home = os.environ.get("JAVA_HOME")
+    if not (home and Path(home, "bin", "java").is_file()) and shutil.which("java") is None:
+        raise SparkUnavailableError("Spark needs Java 17 or newer; install it, or set JAVA_HOME to where it is")
+
+
+def build_session(
+    name: str,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    log_file: Path | None = None,
+) -> SparkSession:
+    """A session with our defaults, overridden by `conf`. What Java and the tasks write to their standard error goes to
+    `log_file`, or nowhere."""
+    require_spark()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    resolved = with_task_attempts(master or (conf or {}).get("spark.master") or DEFAULT_MASTER)
+    settings = {
+        **_DEFAULTS,
+        **(_LOCAL_DEFAULTS if resolved.startswith("local") else {}),
+        "spark.log.level": "OFF" if log_file is None else "WARN",
+        **(conf or {}),
+    }
+    builder = SparkSession.Builder().appName(name).master(resolved)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    _silence_python_logger()
+    with _java_writes_to(log_file):
+        try:
+            return builder.getOrCreate()
+        except PySparkException as e:
+            raise SparkUnavailableError(
+                f"Spark did not start: {str(e).splitlines()[0]} Is it Java 17 or newer?"
+            ) from None
+        except Exception as e:
+            # What goes wrong inside Java comes as py4j's own errors, whose text is a stack trace.
+            reason = next((line for line in str(e).splitlines() if line.startswith(": ")), type(e).__name__)
+            raise SparkUnavailableError(f"Spark did not start: {reason.removeprefix(': ')}") from None
+
+
+def with_task_attempts(master: str) -> str:
+    """Plain `local[N]` gives up a query when a task fails for the first time; elsewhere a task is tried again."""
+    found = _LOCAL_MASTER.fullmatch(master.strip())
+    return master if found is None else f"local[{found[1] or '1'},{_TASK_ATTEMPTS}]"
+
+
+def _silence_python_logger() -> None:
+    # PySpark writes a JSON line with a stack trace for each wrong query; the error itself is raised anyway.
+    # It has to be made as PySpark's own kind of logger, which takes other arguments than logging's.
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
+@contextmanager
+def _java_writes_to(log_file: Path | None) -> Iterator[None]:
+    """The Java process started meanwhile inherits this standard error, and keeps it."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(target, 2)
+    os.close(target)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -1,0 +1,130 @@
+"""Sections: values by type, and no option that goes unnoticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.spark.pipeline.problems import Place, SpecError
+from ottla.spark.pipeline.section import Section
+
+PLACE = Place("pipeline.yaml", 3)
+
+
+def section(**values: object) -> Section:
+    return Section.of(values, PLACE, "source clicks", directory=Path("/pipelines"))
+
+
+def problem_of(error: pytest.ExceptionInfo[SpecError]) -> str:
+    (problem,) = error.value.problems
+    return str(problem)
+
+
+class TestTaking:
+    def test_types(self) -> None:
+        found = section(text="a", count=3, ratio=2, flag=True, items=["x", 1], options={"a.b": 1, "c": True})
+        assert found.take("text", str) == "a"
+        assert found.take("count", int) == 3
+        assert found.take("ratio", float) == 2.0
+        assert found.take("flag", bool) is True
+        assert found.take("items", list[str]) == ["x", "1"]
+        assert found.take("options", dict[str, str]) == {"a.b": "1", "c": "true"}
+        found.finish()
+
+    def test_a_number_can_be_text_and_one_value_a_list(self) -> None:
+        found = section(topic=8, columns="id")
+        assert found.take("topic", str) == "8"
+        assert found.take("columns", list[str]) == ["id"]
+
+    def test_defaults(self) -> None:
+        found = section(empty=None)
+        assert found.take("missing", int, 5) == 5
+        assert found.take("missing", str, None) is None
+        assert found.take("empty", str, "default") == "default"
+
+    @pytest.mark.parametrize(
+        ("kind", "value", "wanted"),
+        [
+            (int, "3", "a whole number"),
+            (int, True, "a whole number"),
+            (int, 2.5, "a whole number"),
+            (float, "x", "a number"),
+            (bool, "yes", "true or false"),
+            (str, ["a"], "text"),
+            (list[str], {"a": 1}, "a list of plain values"),
+            (dict[str, str], "a", "keys with plain values"),
+            (dict[str, str], {"a": {"b": 1}}, "keys with plain values"),
+        ],
+    )
+    def test_the_wrong_type_is_refused_with_its_place(self, kind: type, value: object, wanted: str) -> None:
+        with pytest.raises(SpecError) as error:
+            section(key=value).take("key", kind)
+        assert problem_of(error) == f"pipeline.yaml:3: source clicks: 'key' must be {wanted}"
+
+    def test_a_missing_key(self) -> None:
+        with pytest.raises(SpecError) as error:
+            section().take("topic", str)
+        assert problem_of(error) == "pipeline.yaml:3: source clicks: 'topic' is missing"
+
+    def test_a_choice_suggests(self) -> None:
+        with pytest.raises(SpecError) as error:
+            section(mode="apend").take_choice("mode", ("append", "update"))
+        assert "'mode' cannot be 'apend'. Did you mean 'append'?" in problem_of(error)
+
+    def test_a_path_is_relative_to_the_file(self) -> None:
+        assert section(path="data/in").take_path("path") == Path("/pipelines/data/in")
+        assert section(path="/data").take_path("path") == Path("/data")
+
+    def test_values_of_no_kind_are_refused(self) -> None:
+        with pytest.raises(SpecError, match="key cannot be a set"):
+            section(key={1, 2})
+
+
+class TestDurations:
+    @pytest.mark.parametrize(
+        ("text", "ms"),
+        [
+            ("500 ms", 500),
+            ("500ms", 500),
+            ("20 milliseconds", 20),
+            ("1.5 s", 1500),
+            ("10 seconds", 10_000),
+            ("5 min", 300_000),
+            ("1 minute", 60_000),
+            ("2m", 120_000),
+            ("1 Hour", 3_600_000),
+            ("1 day", 86_400_000),
+        ],
+    )
+    def test_lengths(self, text: str, ms: int) -> None:
+        assert section(delay=text).take_duration_ms("delay") == ms
+
+    @pytest.mark.parametrize("text", ["soon", "10", "ten seconds", "-1 s", "5 fortnights", "5 months"])
+    def test_what_is_no_length(self, text: str) -> None:
+        with pytest.raises(SpecError, match="is not a length of time"):
+            section(delay=text).take_duration_ms("delay")
+
+
+class TestLeftovers:
+    def test_a_misspelt_option_is_refused_with_a_suggestion(self) -> None:
+        found = section(topic="a", formt="json")
+        found.take("topic", str)
+        found.take("format", str, None)
+        with pytest.raises(SpecError) as error:
+            found.finish()
+        assert "there is no option 'formt'. Did you mean 'format'?" in problem_of(error)
+
+    @given(st.sets(st.text("abcdef", min_size=1), max_size=6), st.sets(st.text("abcdef", min_size=1), max_size=6))
+    def test_exactly_what_was_not_asked_for_is_refused(self, given_keys: set[str], asked: set[str]) -> None:
+        found = Section.of(dict.fromkeys(given_keys, "x"), PLACE, "part")
+        for key in asked:
+            found.take(key, str, None)
+        refused = set()
+        try:
+            found.finish()
+        except SpecError as e:
+            refused = {problem.message.split("'")[1] for problem in e.problems}
+        assert refused == given_keys - asked
