@@ -20,6 +20,10 @@ PRIVATE_BUFFER_BYTES = 64 * 1024
 SET_ASIDE_BYTES_MAX = 16 * 1024
 """Frames up to this size are put back into the shared buffer instead of getting one of their own."""
 
+HEAD_BYTES = 4 * 1024
+"""What is received behind a large frame. If another one follows, this tells its size, and only this has to be copied
+into the buffer that the rest is received into."""
+
 _CLASS_BYTES_MIN = 64 * 1024
 _POOLED_BYTES_MAX = 32 * 1024 * 1024
 _SIZE_BYTES = 4
@@ -91,10 +95,13 @@ def _size_class(size: int) -> int:
 class FrameReader:
     """The frames of one connection. Without a pool it has a buffer of its own, which many connections cannot afford."""
 
-    __slots__ = ("_aside", "_frame_bytes", "_have_bytes", "_own", "_pool", "max_frame_bytes")
+    __slots__ = ("_aside", "_frame_bytes", "_have_bytes", "_own", "_pool", "_trusted_bytes", "max_frame_bytes")
 
-    def __init__(self, max_frame_bytes: int, pool: BufferPool | None = None) -> None:
+    def __init__(self, max_frame_bytes: int, pool: BufferPool | None = None, *, trusted_bytes: int = 0) -> None:
+        """Frames up to `trusted_bytes` get their memory when they are announced, and none to spare: for who asked for
+        them, and keeps them."""
         self.max_frame_bytes = max_frame_bytes
+        self._trusted_bytes = trusted_bytes
         self._pool = pool if pool is not None else BufferPool(PRIVATE_BUFFER_BYTES)
         self._aside = b""
         """The start of a small frame (or of its size), kept until more comes."""
@@ -120,7 +127,7 @@ class FrameReader:
             return free[len(aside) :]
         if self._have_bytes == self._frame_bytes:
             self._release()
-            return self._pool.free
+            return self._pool.free[:HEAD_BYTES]
         if self._have_bytes == len(own):
             own = self._grow(own)
         return memoryview(own)[self._have_bytes : self._frame_bytes]
@@ -177,7 +184,7 @@ class FrameReader:
             return
         start = position + _SIZE_BYTES
         have = end - start
-        own = self._pool.take(size, have)
+        own = bytearray(size) if size <= self._trusted_bytes else self._pool.take(size, have)
         own[:have] = free[start:end]
         self._own = own
         self._frame_bytes = size
