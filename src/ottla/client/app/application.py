@@ -11,17 +11,17 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Self, TypeVar
 
-from ottla.base.errors import InvalidConfigError, OttlaError
+from ottla.base.errors import OttlaError
 from ottla.base.options import OptionSet
 from ottla.client.aio.producer import Producer
 from ottla.client.app.calls import name_of
 from ottla.client.app.listening import Listener
 from ottla.client.app.payloads import encode
-from ottla.client.core.consumer_options import CONSUMER_OPTIONS
+from ottla.client.core.consumer_options import CONSUMER_OPTIONS, ConsumerSettings
 from ottla.client.core.dead_letters import DEFAULT_TOPIC
 from ottla.client.core.parallel import Ordering, Retries
 from ottla.client.core.producer_batch import RecordMetadata
-from ottla.client.core.producer_options import PRODUCER_OPTIONS
+from ottla.client.core.producer_options import PRODUCER_OPTIONS, ProducerSettings
 from ottla.client.core.record_intake import GivenHeaders
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import ClientClosedError, ClientError, ListenerError
@@ -48,8 +48,8 @@ class App:
         self._settings = merge_settings(config, settings)
         for name in self._settings:
             _OPTIONS.find(name)
-        if not self._settings.get("bootstrap.servers"):
-            raise InvalidConfigError("bootstrap.servers", "bootstrap.servers must name at least one host:port")
+        self._producer_settings = {name: value for name, value in self._settings.items() if name in PRODUCER_OPTIONS}
+        ProducerSettings.parse(self._producer_settings)
         self._requires_topics = require_topics
         self._listeners: list[Listener] = []
         self._producer: Producer | None = None
@@ -101,6 +101,7 @@ class App:
                 given["group.id"] = group_id
             if given.get("group.id") is None:
                 raise ListenerError(f"{name_of(function)}: name a group_id, here or for the whole application")
+            ConsumerSettings.parse(given)
             self._listeners.append(Listener(function, _subscription(function, topics), given, options))
             return function
 
@@ -119,8 +120,7 @@ class App:
             raise ClientError("this application has been started already")
         for listener in self._listeners:
             listener.check()
-        settings = {name: value for name, value in self._settings.items() if name in PRODUCER_OPTIONS}
-        producer = Producer(settings, key_serializer=encode, value_serializer=encode)
+        producer = Producer(self._producer_settings, key_serializer=encode, value_serializer=encode)
         await producer.start()
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
