@@ -61,7 +61,6 @@ class PostgresProcess:
             "unix_socket_directories": "",
             "wal_level": "logical",
             "fsync": "off",
-            "synchronous_commit": "off",
             "full_page_writes": "off",
             "max_connections": "50",
             "timezone": "UTC",

@@ -119,11 +119,11 @@ class ChangeDecoder:
         relation = self._relation(change.relation_oid)
         match change:
             case Insert():
-                return [("insert", relation, _key(relation, change.after), None, row_json(relation, change.after))]
+                return [("insert", relation, key_json(relation, change.after), None, row_json(relation, change.after))]
             case Delete():
                 old = _either(change.old_key, change.before)
                 before = None if change.before is None else row_json(relation, change.before)
-                return [("delete", relation, _key(relation, old), before, None)]
+                return [("delete", relation, key_json(relation, old), before, None)]
             case Update():
                 return _update_images(relation, change)
 
@@ -140,8 +140,8 @@ _Image = tuple[str, Relation, str | None, str | None, str | None]
 def _update_images(relation: Relation, change: Update) -> list[_Image]:
     after = _with_known_values(change.after, change.before)
     old = change.before if change.before is not None else change.old_key
-    new_key = _key(relation, after)
-    old_key = new_key if old is None else _key(relation, old)
+    new_key = key_json(relation, after)
+    old_key = new_key if old is None else key_json(relation, old)
     before = None if change.before is None else row_json(relation, change.before)
     whole = Unchanged.TOAST not in after
     # A new key is a new row to everyone downstream, who may hold the two keys in different places. It stays one
@@ -169,7 +169,7 @@ def _either(old_key: Cells | None, before: Cells | None) -> Cells:
     return cells
 
 
-def _key(relation: Relation, cells: Cells) -> str | None:
+def key_json(relation: Relation, cells: Cells) -> str | None:
     # With replica identity FULL and no primary key every column is marked: only the whole row identifies it.
     keys = [(column, cell) for column, cell in _pairs(relation, cells) if column.is_key]
     return _object(keys) if keys else None

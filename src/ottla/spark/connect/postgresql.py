@@ -37,7 +37,7 @@ def connect(url: str, *, autocommit: bool = False) -> Connection:
             url, autocommit=autocommit, connect_timeout=CONNECT_TIMEOUT_S, application_name="ottla"
         )
     except psycopg.Error as e:
-        raise DatabaseError(f"no connection to {without_password(url)}: {str(e).strip()}") from None
+        raise DatabaseError(f"no connection to {without_password(url)}: {str(e).strip()}") from e
     connection.execute("SET client_encoding TO 'UTF8'; SET timezone TO 'UTC'; SET datestyle TO ISO")
     return connection
 

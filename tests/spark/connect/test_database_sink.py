@@ -1,0 +1,201 @@
+"""Streaming into databases on the shared Spark: replays, task retries, big batches, changed checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from ottla.spark.connect.batch_writer import BatchWriter
+from ottla.spark.connect.database import open_database, quoted_table
+from ottla.spark.connect.database_target import Target
+from tests.spark.postgres import PostgresProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+_numbers = itertools.count()
+ROWS_PER_FILE = 1000
+
+
+class Feed:
+    """A directory of files, one micro-batch each, of rows with ascending ids."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self.spark = spark
+        self.directory = directory
+        self.directory.mkdir()
+        self.row_count = 0
+
+    def add(self, files: int = 1) -> None:
+        for _ in range(files):
+            ids = range(self.row_count, self.row_count + ROWS_PER_FILE)
+            self.row_count += ROWS_PER_FILE
+            text = "".join(json.dumps({"id": i, "text": f"row {i}"}) + "\n" for i in ids)
+            (self.directory / f"{self.row_count:08}.json").write_text(text)
+
+    def frame(self) -> DataFrame:
+        return (
+            self.spark.readStream.format("json")
+            .schema("id bigint, text string")
+            .option("maxFilesPerTrigger", 1)
+            .load(str(self.directory))
+        )
+
+
+def run(frame: DataFrame, writer: BatchWriter) -> None:
+    query = (
+        frame.writeStream.foreachBatch(writer)
+        .option("checkpointLocation", writer.checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+@pytest.fixture
+def feed(spark: SparkSession, tmp_path: Path) -> Feed:
+    return Feed(spark, tmp_path / "in")
+
+
+def counts_in_sqlite(path: Path, table: str) -> tuple[int, int]:
+    with sqlite3.connect(path) as connection:
+        row: tuple[int, int] = connection.execute(f"SELECT count(*), count(DISTINCT id) FROM {table}").fetchone()
+        return row
+
+
+def counts_in_postgres(server: PostgresProcess, table: str) -> tuple[object, ...] | None:
+    with server.connect() as connection:
+        query = f"SELECT count(*), count(DISTINCT id) FROM {quoted_table(table)}"
+        return connection.execute(query.encode()).fetchone()
+
+
+def test_a_batch_that_spark_forgot_is_not_written_again(feed: Feed, tmp_path: Path) -> None:
+    feed.add(2)
+    path = tmp_path / "out.db"
+    target = Target(open_database(f"sqlite:{path}"), "rows", create=True)
+    checkpoint = tmp_path / "checkpoint"
+    run(feed.frame(), BatchWriter(target, "rows", str(checkpoint)))
+    # As if the driver had died between the database's commit and Spark's.
+    for name in ("1", ".1.crc"):
+        (checkpoint / "commits" / name).unlink()
+    feed.add()
+    run(feed.frame(), BatchWriter(target, "rows", str(checkpoint)))
+    assert counts_in_sqlite(path, "rows") == (3000, 3000)
+    with sqlite3.connect(path) as connection:
+        ((batch_id, offsets),) = connection.execute("SELECT batch_id, offsets FROM ottla_progress").fetchall()
+    lines = (checkpoint / "offsets" / "2").read_text().strip().split("\n")
+    assert (batch_id, json.loads(offsets)) == (2, lines[2:])
+
+
+def test_another_checkpoint_is_refused_unless_it_is_accepted(feed: Feed, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    feed.add(1)
+    target = Target(open_database(f"sqlite:{tmp_path}/out.db"), "rows", create=True)
+    run(feed.frame(), BatchWriter(target, "rows", str(tmp_path / "checkpoint")))
+    with pytest.raises(StreamingQueryException, match="another checkpoint"):
+        run(feed.frame(), BatchWriter(target, "rows", str(tmp_path / "new")))
+    assert counts_in_sqlite(tmp_path / "out.db", "rows") == (1000, 1000)
+    accepting = Target(target.database, "rows", accept_new_checkpoint=True)
+    run(feed.frame(), BatchWriter(accepting, "rows", str(tmp_path / "newer")))
+    assert counts_in_sqlite(tmp_path / "out.db", "rows") == (2000, 1000)
+
+
+def failing_first_attempts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    for batch in batches:
+        yield batch
+        if context.attemptNumber() == 0:
+            raise RuntimeError("the first attempt fails after it has handed on rows")
+
+
+def test_a_retried_task_doubles_nothing(feed: Feed, postgres: PostgresProcess, tmp_path: Path) -> None:
+    feed.add()
+    table = f"retried_{next(_numbers)}"
+    target = Target(open_database(postgres.url), table, create=True, staging="always")
+    frame = feed.frame().repartition(2).mapInArrow(failing_first_attempts, "id bigint, text string")
+    run(frame, BatchWriter(target, table, str(tmp_path / "checkpoint")))
+    assert counts_in_postgres(postgres, table) == (1000, 1000)
+    with postgres.connect() as connection:
+        left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'ottla_staging%'").fetchall()
+    assert left == []
+
+
+def test_attempts_that_spark_did_not_report_are_not_taken_over(postgres: PostgresProcess, spark: SparkSession) -> None:
+    table = f"attempts_{next(_numbers)}"
+    database = open_database(postgres.url)
+    frame = spark.range(0, 100, 1, 2)
+    with database.transaction() as session:
+        session.create_table(table, frame.schema, ())
+    staging = database.staging(table)
+    assert staging is not None
+    filled = staging.fill(frame, table)
+    assert sorted(part for part, _ in filled.attempts) == [0, 1]
+    with postgres.connect() as connection:
+        # What an attempt leaves whose success was lost on the way: its rows, under a number of its own.
+        copy = (
+            f"INSERT INTO {filled.staging} SELECT id, ottla_part, ottla_attempt + 1000, ottla_row FROM {filled.staging}"
+        )
+        connection.execute(copy.encode())
+    with database.transaction() as session:
+        staging.take_over(session, filled, table, ["id"], ())
+    assert counts_in_postgres(postgres, table) == (100, 100)
+
+
+def test_leftovers_of_killed_runs_are_removed(feed: Feed, postgres: PostgresProcess, tmp_path: Path) -> None:
+    table = f"leftovers_{next(_numbers)}"
+    target = Target(open_database(postgres.url), table, mode="upsert", keys=("id",), create=True, staging_rows=1500)
+    feed.add()
+    run(feed.frame(), BatchWriter(target, table, str(tmp_path / "checkpoint")))
+    staging = target.database.staging(table)
+    assert staging is not None
+    filled = staging.fill(feed.spark.range(10).selectExpr("id", "'x' AS text"), table)
+    feed.add(1)
+    run(feed.frame(), BatchWriter(target, table, str(tmp_path / "checkpoint")))
+    with postgres.connect() as connection:
+        assert connection.execute("SELECT to_regclass(%s)", (filled.staging,)).fetchone() == (None,)
+    assert counts_in_postgres(postgres, table) == (2000, 2000)
+
+
+def test_a_big_batch_goes_over_to_the_tasks(feed: Feed, postgres: PostgresProcess, tmp_path: Path) -> None:
+    table = f"big_{next(_numbers)}"
+    target = Target(open_database(postgres.url), table, mode="upsert", keys=("id",), create=True, staging_rows=999)
+    feed.add(2)
+    frame = feed.frame().selectExpr("id % 700 AS id", "text")
+    writer = BatchWriter(target, table, str(tmp_path / "checkpoint"))
+    run(frame, writer)
+    assert writer._by_tasks
+    assert counts_in_postgres(postgres, table) == (700, 700)
+    with postgres.connect() as connection:
+        rows = connection.execute(f"SELECT id, text FROM {table}".encode()).fetchall()
+    latest = {i % 700: f"row {i}" for i in range(2000)}
+    assert dict(rows) == latest
+
+
+def test_complete_results_replace_each_other(feed: Feed, tmp_path: Path) -> None:
+    feed.add(2)
+    target = Target(open_database(f"sqlite:{tmp_path}/out.db"), "totals", mode="replace", create=True)
+    totals = feed.frame().selectExpr("id % 3 AS id").groupBy("id").count()
+    writer = BatchWriter(target, "totals", str(tmp_path / "checkpoint"))
+    query = (
+        totals.writeStream.foreachBatch(writer)
+        .outputMode("complete")
+        .option("checkpointLocation", writer.checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    with sqlite3.connect(tmp_path / "out.db") as connection:
+        assert dict(connection.execute("SELECT * FROM totals")) == {0: 667, 1: 667, 2: 666}
