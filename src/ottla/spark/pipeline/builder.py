@@ -16,6 +16,7 @@ from ottla.spark.pipeline.model import Flow, Model, Restarts, Sink, Source, Tabl
 from ottla.spark.pipeline.parts import DeadLetterPart, TablePart, sink_class, source_class
 from ottla.spark.pipeline.problems import Problem, SpecError, suggestion
 from ottla.spark.pipeline.section import Section
+from ottla.spark.pipeline.topics import CLIENT_SETTINGS
 
 MODES = ("append", "update", "complete")
 AVAILABLE_NOW = "available-now"
@@ -52,8 +53,7 @@ class _Builder:
             if not _NAME.fullmatch(self._name):
                 root.fail("name", f"{self._name!r} cannot be a name: use letters, digits, '.', '_' and '-'")
         with self._collecting():
-            self._kafka = root.take("kafka", dict[str, str], {})
-            self._common_group_id = self._kafka.pop("group.id", None)
+            self._take_kafka()
         with self._collecting():
             root.take("checkpoint", str, None)
         master, conf = self._spark()
@@ -90,6 +90,15 @@ class _Builder:
             sinks,
             flows,
         )
+
+    def _take_kafka(self) -> None:
+        self._kafka = self._root.take("kafka", dict[str, str], {})
+        self._common_group_id = self._kafka.pop("group.id", None)
+        section = self._root.take_section("kafka")
+        for name in self._kafka:
+            if section is not None and name not in CLIENT_SETTINGS:
+                section.title = "kafka"
+                section.fail(name, f"clients have no setting {name!r}.{suggestion(name, CLIENT_SETTINGS)}")
 
     def _named(self, key: str, what: str, make: Callable[[str, Section], Any]) -> dict[str, Any]:
         """The parts below one key; one that cannot be made is a problem, and the others are looked at all the same."""

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from ottla.base.errors import OttlaError
 
+_MAX_LISTED = 20
+
 
 class Place(NamedTuple):
     """A line of a file; line 0 is the file (or whatever `file` names) as a whole."""
@@ -39,9 +41,9 @@ class SpecError(OttlaError):
 
 
 def suggestion(wrong: str, known: Iterable[str]) -> str:
-    """A sentence that names what was probably meant, or what there is; empty if there is nothing."""
+    """A sentence that names what was probably meant, or what there is; empty if there is nothing, or too much."""
     names = sorted(known)
     close = difflib.get_close_matches(wrong, names, n=1)
     if close:
         return f" Did you mean {close[0]!r}?"
-    return f" There is {', '.join(map(repr, names))}." if names else ""
+    return f" There is {', '.join(map(repr, names))}." if 0 < len(names) <= _MAX_LISTED else ""

@@ -1,0 +1,66 @@
+"""Spark's reports as values: positions in topics, and what is left to read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.base.types import TopicPartition
+from ottla.spark.progress import QueryProgress, parse_offsets
+
+REPORT = {
+    "id": "6dfd70cd",
+    "runId": "e6d3cc18",
+    "name": "counts",
+    "timestamp": "2026-01-01T00:00:00.000Z",
+    "batchId": 4,
+    "batchDuration": 548,
+    "numInputRows": 30,
+    "processedRowsPerSecond": 54.7,
+    "eventTime": {"watermark": "2026-01-01T00:00:00.000Z"},
+    "stateOperators": [{"numRowsTotal": 5}, {"numRowsTotal": 2}],
+    "sources": [
+        {"description": "a", "endOffset": {"t": {"0": 10, "1": 7}}, "latestOffset": {"t": {"0": 15, "1": 7, "2": 3}}},
+        {"description": "b", "endOffset": {"u": {"0": 1}}, "latestOffset": None},
+        {"description": "rate", "endOffset": 5, "latestOffset": 9},
+    ],
+}
+
+
+def test_a_report() -> None:
+    progress = QueryProgress.parse(json.dumps(REPORT))
+    assert (progress.name, progress.batch_id, progress.input_rows, progress.state_rows) == ("counts", 4, 30, 7)
+    assert progress.end_offsets == {
+        TopicPartition("t", 0): 10,
+        TopicPartition("t", 1): 7,
+        TopicPartition("u", 0): 1,
+    }
+    assert progress.lag == 5 + 3
+    assert progress.watermark == "2026-01-01T00:00:00.000Z"
+
+
+def test_a_query_without_topics_has_no_lag() -> None:
+    progress = QueryProgress.parse(json.dumps({**REPORT, "sources": REPORT["sources"][2:]}))  # type: ignore[index]
+    assert progress.lag is None
+    assert progress.end_offsets == {}
+
+
+@pytest.mark.parametrize(
+    "position", [None, 5, "x", "5", {}, {"logOffset": 3}, {"t": {"x": 1}}, {"t": {"0": "1"}}, {"t": [1]}]
+)
+def test_positions_of_other_sources(position: object) -> None:
+    assert parse_offsets(position) is None
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1), st.dictionaries(st.integers(0, 99), st.integers(0, 2**62), min_size=1), min_size=1
+    )
+)
+def test_offsets_come_back_as_they_were(offsets: dict[str, dict[int, int]]) -> None:
+    wanted = {TopicPartition(topic, p): o for topic, partitions in offsets.items() for p, o in partitions.items()}
+    assert parse_offsets(json.dumps(offsets)) == wanted
+    assert parse_offsets(json.loads(json.dumps(offsets))) == wanted
