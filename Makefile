@@ -4,6 +4,7 @@ PORT ?= 9092
 DATA ?= data
 JOBS ?= 2
 BENCH ?=
+DURATION ?=
 KILLS ?= 100
 SEED ?=
 
@@ -14,7 +15,7 @@ PYTHON ?= $(shell for candidate in python3.14 python3.13 python3.12 python3.11 p
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run check test lint format docs crash crash-transactions bench clean tools
+.PHONY: help setup run broker check test lint format docs crash crash-transactions bench clean tools
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,12 +28,11 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[zookeeper,columns,avro,web,spark,connect,dev]'
 	@touch $@
 
-run: $(STAMP) ## Run a broker on 127.0.0.1 (PORT=9092) with its data in ./data (DATA=…); Ctrl-C stops it
-	@echo "A broker will listen on 127.0.0.1:$(PORT) and keep its data in $(DATA). In another terminal, try:"
-	@echo "  $(BIN)/ottla topics --bootstrap-server 127.0.0.1:$(PORT) --create --topic greetings"
-	@echo "  echo hello | $(BIN)/ottla produce --bootstrap-server 127.0.0.1:$(PORT) --topic greetings"
-	@echo "  $(BIN)/ottla consume --bootstrap-server 127.0.0.1:$(PORT) --topic greetings --from-beginning"
-	@$(BIN)/ottla start --override listeners=PLAINTEXT://127.0.0.1:$(PORT) --override log.dirs=$(DATA)
+run: $(STAMP) ## Run the demo: a broker on 127.0.0.1 (PORT=9092), events, and a pipeline on Spark (DURATION=30 ends it; data in DATA=data)
+	@$(BIN)/ottla demo --port $(PORT) --data $(DATA) $(if $(DURATION),--duration $(DURATION))
+
+broker: $(STAMP) ## Run only a broker on 127.0.0.1 (PORT=9092) with its data in ./data/broker (DATA=…); Ctrl-C stops it
+	@$(BIN)/ottla start --override listeners=PLAINTEXT://127.0.0.1:$(PORT) --override log.dirs=$(DATA)/broker
 
 check: lint ## Format, lint, types, layers and the fast tests: before every commit
 	$(BIN)/pytest -q -n $(JOBS) tests/unit

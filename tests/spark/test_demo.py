@@ -1,0 +1,85 @@
+"""The demonstration, as a user starts it: a process with a broker, visitors and a pipeline, ended by time or Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+
+END = re.compile(r"demo\.page-views holds ([\d,]+) page views, .* counts ([\d,]+): none lost, none counted twice\.")
+
+
+def start(port: int, data: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ottla", "demo", "--port", str(port), "--data", str(data), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+    )
+
+
+def wait_for(process: subprocess.Popen[str], text: str) -> list[str]:
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return lines
+    raise AssertionError(f"{text!r} was never said:\n{''.join(lines)}")
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        found: int = probe.getsockname()[1]
+        return found
+
+
+def test_everything_that_was_sent_is_counted_once_even_after_a_restart(port: int, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
+    with start(port, tmp_path / "data", "--rate", "300", "--duration", "1") as first:
+        output, _ = first.communicate(timeout=150)
+    assert first.returncode == 0, output
+    found = END.search(output)
+    assert found, output
+    assert found[1] == found[2]
+
+    with start(port, tmp_path / "data", "--rate", "300") as second:
+        lines = wait_for(second, "batch ")
+        second.send_signal(signal.SIGINT)
+        rest, _ = second.communicate(timeout=150)
+    again = END.search(rest)
+    assert again, "".join(lines) + rest
+    assert again[1] == again[2]
+    assert int(again[1].replace(",", "")) > int(found[1].replace(",", ""))
+
+
+def test_without_java_the_broker_runs_alone_and_says_so(port: int, tmp_path: Path) -> None:
+    with start(port, tmp_path / "data", PATH="", JAVA_HOME="") as process:
+        lines = wait_for(process, "Only the broker runs")
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+    assert "Java 17" in lines[-1]
+    assert process.returncode == 0
+    assert "Traceback" not in rest
+
+
+def test_a_port_that_is_taken_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with start(taken.getsockname()[1], tmp_path / "data") as process:
+            output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "the broker did not start" in output
+    assert "Traceback" not in output
