@@ -21,8 +21,8 @@ SET_ASIDE_BYTES_MAX = 16 * 1024
 """Frames up to this size are put back into the shared buffer instead of getting one of their own."""
 
 HEAD_BYTES = 4 * 1024
-"""What is received behind a large frame. If another one follows, this tells its size, and only this has to be copied
-into the buffer that the rest is received into."""
+"""What is received behind a frame that is larger than the shared buffer. If another one follows, this tells its size,
+and only this has to be copied into the buffer that the rest is received into."""
 
 _CLASS_BYTES_MIN = 64 * 1024
 _POOLED_BYTES_MAX = 32 * 1024 * 1024
@@ -126,8 +126,9 @@ class FrameReader:
             free[: len(aside)] = aside
             return free[len(aside) :]
         if self._have_bytes == self._frame_bytes:
+            was_huge = self._frame_bytes > len(self._pool.shared)
             self._release()
-            return self._pool.free[:HEAD_BYTES]
+            return self._pool.free[:HEAD_BYTES] if was_huge else self._pool.free
         if self._have_bytes == len(own):
             own = self._grow(own)
         return memoryview(own)[self._have_bytes : self._frame_bytes]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.base.errors import ProtocolError
-from ottla.wire.frame import SHARED_BUFFER_BYTES, BufferPool, FrameReader
+from ottla.wire.frame import HEAD_BYTES, SHARED_BUFFER_BYTES, BufferPool, FrameReader
 
 LIMIT = 100 * 1024 * 1024
 
@@ -98,6 +98,36 @@ def test_a_large_frame_is_received_straight_into_its_own_buffer() -> None:
     assert frame == body
     assert frame.obj is room.obj
     assert reader.receive_buffer().obj is pool.shared.obj
+
+
+@pytest.mark.parametrize(("size", "room_bytes"), [(200_000, SHARED_BUFFER_BYTES), (300_000, HEAD_BYTES)])
+def test_behind_a_huge_frame_little_is_received_that_would_have_to_be_copied(size: int, room_bytes: int) -> None:
+    reader = FrameReader(LIMIT, BufferPool())
+    feed(reader, framed(bytes(size))[:1000])
+    frames: list[memoryview] = []
+    while not frames:
+        room = reader.receive_buffer()
+        frames = reader.received(len(room))
+    assert len(reader.receive_buffer()) == room_bytes
+
+
+def test_held_frames_stay_while_others_are_received() -> None:
+    pool = BufferPool()
+    readers = [FrameReader(LIMIT, pool) for _ in range(3)]
+    held: list[memoryview] = []
+    for number, reader in enumerate(readers):
+        # The second one has the start of a frame set aside, which comes back in front of the rest.
+        if number == 1:
+            assert feed(reader, framed(b"body 1")[:7]) == []
+        data = framed(b"body %d" % number)[7 if number == 1 else 0 :]
+        room = reader.receive_buffer()
+        room[: len(data)] = data
+        held += reader.received(len(data))
+        pool.hold(room[len(data) :])
+    assert [bytes(frame) for frame in held] == [b"body 0", b"body 1", b"body 2"]
+    assert len(readers[0].receive_buffer()) < SHARED_BUFFER_BYTES
+    pool.reuse()
+    assert len(readers[0].receive_buffer()) == SHARED_BUFFER_BYTES
 
 
 def test_an_announced_frame_gets_memory_only_as_it_arrives() -> None:
