@@ -21,6 +21,7 @@ __all__ = [
     "CorruptRecordError",
     "DeliveryTimeoutError",
     "DeserializationError",
+    "ErrorCode",
     "FencedInstanceError",
     "ForkedError",
     "InvalidConfigError",
