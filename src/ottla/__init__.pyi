@@ -16,6 +16,16 @@ from ottla.client.core.group_protocol import GroupAssignor as GroupAssignor
 from ottla.client.core.parallel import Retries as Retries
 from ottla.client.core.producer_batch import RecordMetadata as RecordMetadata
 from ottla.client.core.rebalance import RebalanceListener as RebalanceListener
+from ottla.client.serdes import BytesSerde as BytesSerde
+from ottla.client.serdes import DoubleSerde as DoubleSerde
+from ottla.client.serdes import FloatSerde as FloatSerde
+from ottla.client.serdes import IntegerSerde as IntegerSerde
+from ottla.client.serdes import JsonSerde as JsonSerde
+from ottla.client.serdes import LongSerde as LongSerde
+from ottla.client.serdes import ShortSerde as ShortSerde
+from ottla.client.serdes import StringSerde as StringSerde
+from ottla.client.serdes_avro import AvroSerde as AvroSerde
+from ottla.client.serdes_registry import SchemaRegistry as SchemaRegistry
 from ottla.client.sync import Admin as Admin
 from ottla.client.sync import Consumer as Consumer
 from ottla.client.sync import ParallelConsumer as ParallelConsumer
