@@ -7,11 +7,18 @@ was renamed, replaced or deleted.
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_KEEP_SIZE = 1
+"""FALLOC_FL_KEEP_SIZE of linux/falloc.h."""
+
+_STAT_BLOCK_BYTES = 512
 
 
 class LogFile:
@@ -43,6 +50,10 @@ class LogFile:
 
     def size(self) -> int:
         return os.fstat(self.fd).st_size
+
+    def allocated_bytes(self) -> int:
+        """What the file takes of the disk, reserved space included."""
+        return os.fstat(self.fd).st_blocks * _STAT_BLOCK_BYTES
 
     def modified_ms(self) -> int:
         return os.fstat(self.fd).st_mtime_ns // 1_000_000
@@ -86,12 +97,29 @@ class LogFile:
         """Give the file its final size on disk now, so that appending later cannot run out of space."""
         os.posix_fallocate(self.fd, 0, size)
 
+    def reserve_behind(self, position: int, length: int) -> bool:
+        """Take disk space for bytes to come; the size of the file stays. False where that cannot be had."""
+        fallocate = _find_fallocate()
+        return fallocate is not None and fallocate(self.fd, _KEEP_SIZE, position, length) == 0
+
     def sync(self) -> None:
         os.fdatasync(self.fd)
 
     def rename(self, path: Path) -> None:
         self.path.rename(path)
         self.path = path
+
+
+@functools.cache
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Linux's own call: that of POSIX, which Python has, makes the file longer. Importing ctypes takes 10 ms."""
+    import ctypes
+
+    fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
+    if fallocate is not None and ctypes.sizeof(ctypes.c_long) == ctypes.sizeof(ctypes.c_int64):
+        fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+        return cast("Callable[[int, int, int, int], int]", fallocate)
+    return None
 
 
 def file_names(directory: Path) -> list[str]:

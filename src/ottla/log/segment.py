@@ -37,6 +37,11 @@ _SCAN_BYTES = 65536
 # Where the newest batches lie, so that readers at the end of the log need neither index nor file to find their place.
 _RECENT_BATCHES = 1024
 _NOWHERE = 2**63
+# A write into space that is there already costs a quarter less. What is reserved is in proportion to what is stored, so
+# that many small partitions do not fill a disk with nothing.
+_RESERVE_FROM_BYTES = 4 << 20
+_RESERVE_BYTES_MAX = 16 << 20
+_RESERVED_PART = 4
 
 _walk_header = Struct(">qi4xb6xi")
 _unpack_walk = _walk_header.unpack_from
@@ -81,6 +86,8 @@ class Segment:
         self._first_timestamp: int | None = None
         self._indexed_position = 0
         self._has_torn_tail = False
+        self._reserve_at = _RESERVE_FROM_BYTES
+        """Where the space ends that was reserved; beyond it more is asked for."""
         self._recent_from = _NOWHERE
         self._reset_recent(base_offset if size == 0 else None)
 
@@ -96,7 +103,9 @@ class Segment:
             log.reserve(config.segment_bytes)
         segment = cls(directory, base_offset, config, log, 0)
         segment.created_ms = now_ms
-        segment._has_torn_tail = config.preallocate
+        if config.preallocate:
+            segment._has_torn_tail = True
+            segment._reserve_at = _NOWHERE
         segment.create_indexes()
         return segment
 
@@ -159,6 +168,8 @@ class Segment:
         self.time_index.reopen_writable()
         self.is_index_full = self.offset_index.is_full or self.time_index.is_full
         self.is_synced = False
+        # A broker that was killed has left space reserved.
+        self._has_torn_tail = self.log.allocated_bytes() - self.size >= _RESERVE_FROM_BYTES // _RESERVED_PART
 
     def must_roll(
         self, config: LogConfig, incoming_bytes: int, last_offset: int, max_timestamp: int, now_ms: int
@@ -197,6 +208,8 @@ class Segment:
     def write(self, data: memoryview) -> int:
         """Put bytes behind the data and return their position; `size` stays, for the caller to move."""
         position = self.size
+        if position >= self._reserve_at:
+            self._reserve_more()
         try:
             if os.pwrite(self.log.fd, data, position) != len(data):
                 self.log.write_at(position, data)
@@ -208,6 +221,8 @@ class Segment:
 
     def _write_all(self, data: list[memoryview], end_position: int) -> None:
         position = self.size
+        if position >= self._reserve_at:
+            self._reserve_more()
         try:
             if os.pwritev(self.log.fd, data, position) != end_position - position:
                 self.log.write_at(position, b"".join(data))
@@ -215,6 +230,15 @@ class Segment:
             self._has_torn_tail = True
             self._cut_torn_tail()
             raise
+
+    def _reserve_more(self) -> None:
+        """Space for what is likely to come. `seal` gives back what was not needed."""
+        length = min(self.size // _RESERVED_PART, _RESERVE_BYTES_MAX)
+        if self.log.reserve_behind(self.size, length):
+            self._reserve_at = self.size + length
+            self._has_torn_tail = True
+        else:
+            self._reserve_at = _NOWHERE
 
     def note_batch(self, position: int, last_offset: int, max_timestamp: int) -> None:
         """Index a batch that was written at `position`. Cannot fail."""

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from ottla.base.errors import LogDirError, OffsetOutOfRangeError
+from ottla.log.file import LogFile
 from ottla.log.partition_log import PartitionLog
 from ottla.log.segment import Segment
-from tests.unit.log.samples import NOW_MS, MakeLog, append, batch, idempotent, read_all
+from tests.unit.log.samples import NOW_MS, MakeLog, append, batch, idempotent, read_all, reopen
 
 
 def bases(log: PartitionLog) -> list[int]:
@@ -245,3 +246,39 @@ def test_settings_reach_open_segments(log: PartitionLog) -> None:
     append(log)
     append(log)
     assert log.segments.active.offset_index.entry_count == 1
+
+
+def test_space_is_reserved_in_proportion_and_given_back(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.log.segment._RESERVE_FROM_BYTES", 400_000)
+    log = make_log()
+    file = log.segments.active.log
+    while file.size() < 400_000:
+        append(log, b"x" * 50_000)
+        assert file.allocated_bytes() - file.size() < 50_000
+    append(log, b"x" * 1000)
+    size = file.size()
+    if file.allocated_bytes() - size < 50_000:
+        pytest.skip("this file system reserves nothing behind the end of a file")
+    assert file.allocated_bytes() - size <= size // 4 + 8192
+    killed = reopen(log, is_clean=False)
+    assert killed.segments.active.log.size() == size
+    assert len(read_all(killed)) == len(read_all(log))
+    killed.close()
+    assert killed.segments.active.log.allocated_bytes() - size < 8192
+
+
+def test_appending_goes_on_where_no_space_can_be_reserved(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def refuses(_: LogFile, position: int, length: int) -> bool:
+        asked.append(length)
+        return False
+
+    monkeypatch.setattr("ottla.log.segment._RESERVE_FROM_BYTES", 10_000)
+    monkeypatch.setattr(LogFile, "reserve_behind", refuses)
+    log = make_log()
+    values = [b"x" * 5000] * 10
+    for value in values:
+        append(log, value)
+    assert [record.value for record in read_all(log)] == values
+    assert len(asked) == 1
