@@ -18,7 +18,7 @@ _CONSUMER = {
     # Small answers: large ones would hardly ever come through whole.
     "max.partition.fetch.bytes": 20_000,
 }
-_PRODUCER_ONLY = ("linger.ms", "enable.idempotence", "max.in.flight.requests.per.connection")
+_PRODUCER_ONLY = ("linger.ms", "delivery.timeout.ms", "enable.idempotence", "max.in.flight.requests.per.connection")
 
 
 class StuckError(Exception):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
-from ottla.base.types import TopicPartition
+import confluent_kafka
+
 from ottla.client import aio, sync
-from ottla.client.cluster import Cluster
 from ottla.client.core.producer_batch import RecordMetadata
-from ottla.client.reading import FetchedRecord, Isolation, PartitionReader
+
+PATIENCE_S = 30.0
 
 
 class Future(Protocol):
@@ -96,30 +98,67 @@ class AioClient:
         self.runner.close()
 
 
-def read_all(bootstrap: str, topic: str, *, committed: bool = False) -> dict[int, list[FetchedRecord]]:
-    """Every record of a topic, by partition."""
-
-    async def read() -> dict[int, list[FetchedRecord]]:
-        cluster = await Cluster.connect(bootstrap, client_id="reader")
-        try:
-            info = await cluster.topic(topic)
-            isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
-            partitions = [TopicPartition(topic, entry.partition) for entry in info.partitions]
-            reader = PartitionReader(cluster, dict.fromkeys(partitions, 0), isolation=isolation)
-            found: dict[int, list[FetchedRecord]] = {partition: [] for _, partition in partitions}
-            while True:
-                before = dict(reader.positions)
-                for record in await reader.read(max_wait_ms=50):
-                    found[record.topic_partition.partition].append(record)
-                if reader.positions == before:
-                    return found
-        finally:
-            cluster.close()
-
-    return asyncio.run(read())
+class StoredRecord(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
 
 
-def values_of(bootstrap: str, topic: str, *, committed: bool = False) -> list[bytes | None]:
+def read_all(
+    bootstrap: str, topic: str, *, committed: bool = False, at_least: int = 0
+) -> dict[int, list[StoredRecord]]:
+    """Every record of a topic, by partition, as confluent-kafka reads it: what we write is not read by us.
+
+    Waits for `at_least` records, and for the end of transactions: Kafka writes their markers after it has answered.
+    """
+    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "fetch.wait.max.ms": 20}
+    reader = confluent_kafka.Consumer(
+        {
+            **settings,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+        }
+    )
+    try:
+        partitions = sorted(reader.list_topics(topic, PATIENCE_S).topics[topic].partitions)
+        found: dict[int, list[StoredRecord]] = {partition: [] for partition in partitions}
+        reader.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in partitions])
+        ends = _log_end_offsets(settings, topic, partitions)
+        reached: dict[int, int] = {}
+        deadline_s = time.monotonic() + PATIENCE_S
+        while sum(map(len, found.values())) < at_least or any(
+            reached.get(partition, -1) < end_offset for partition, end_offset in ends.items()
+        ):
+            assert time.monotonic() < deadline_s, f"{reached} was read to, not {ends}"
+            for message in reader.consume(10_000, 0.1):
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None and offset is not None
+                error = message.error()
+                if error is None:
+                    headers = [(name, value) for name, value in message.headers() or ()]
+                    record = StoredRecord(offset, message.timestamp()[1], message.key(), message.value(), headers)
+                    found[partition].append(record)
+                elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    reached[partition] = offset
+        return found
+    finally:
+        reader.close()
+
+
+def _log_end_offsets(settings: dict[str, Any], topic: str, partitions: list[int]) -> dict[int, int]:
+    """With open transactions: `read_uncommitted` consumers see them."""
+    consumer = confluent_kafka.Consumer({**settings, "isolation.level": "read_uncommitted"})
+    try:
+        places = [confluent_kafka.TopicPartition(topic, partition) for partition in partitions]
+        return {place.partition: consumer.get_watermark_offsets(place, PATIENCE_S)[1] for place in places}
+    finally:
+        consumer.close()
+
+
+def values_of(bootstrap: str, topic: str, *, committed: bool = False, at_least: int = 0) -> list[bytes | None]:
     """The values of a topic with one partition, in order."""
-    (records,) = read_all(bootstrap, topic, committed=committed).values()
-    return [record.record.value for record in records]
+    (records,) = read_all(bootstrap, topic, committed=committed, at_least=at_least).values()
+    return [record.value for record in records]

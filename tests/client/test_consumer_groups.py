@@ -17,8 +17,10 @@ from ottla.client.core.group_protocol import GroupAssignor, GroupMemberInfo
 from ottla.client.core.rebalance import RebalanceListener
 from ottla.client.errors import ClientClosedError, CommitFailedError, FencedInstanceError
 from tests.broker_process import BrokerProcess
+from tests.client.conftest import QUICK_GROUPS
 from tests.client.consumer_shells import PATIENCE_S, Shell, make_topic, open_shell, read, wait_until, write
-from tests.interop.groups.conftest import QUICK_GROUPS
+from tests.client.kafka_differences import KAFKA
+from tests.kafka_process import KafkaProcess
 
 VALUES = [b"value-%d" % number for number in range(10)]
 QUICK = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 100}
@@ -26,9 +28,13 @@ PROTOCOLS = {"classic": QUICK, "consumer": {"group_protocol": "consumer"}}
 
 
 @pytest.fixture(scope="module")
-def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    settings = {**QUICK_GROUPS, "group.initial.rebalance.delay.ms": "0"}
-    process = BrokerProcess(tmp_path_factory.mktemp("consumer-groups"), settings).start()
+def quick_broker(
+    request: pytest.FixtureRequest, broker_kind: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess | KafkaProcess]:
+    if broker_kind == KAFKA:
+        yield request.getfixturevalue("kafka_broker")
+        return
+    process = BrokerProcess(tmp_path_factory.mktemp("consumer-groups"), dict(QUICK_GROUPS)).start()
     yield process
     assert process.stop() == 0, "\n".join(process.log_lines)
     assert process.tracebacks() == []

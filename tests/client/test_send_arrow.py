@@ -75,7 +75,7 @@ def test_every_column_reaches_the_log(make: Make, broker: BrokerProcess, new_top
         TopicPartition(new_topic, 2): SentRows(1, 0, 0),
     }
     stored = read_all(broker.bootstrap, new_topic)
-    rows = {partition: [tuple(record.record) for record in records] for partition, records in stored.items()}
+    rows = {partition: [tuple(record) for record in records] for partition, records in stored.items()}
     assert rows == {
         0: [
             (0, NOW_MS, b"a", b"one", [("h", b"1"), ("h", None)]),
@@ -95,7 +95,7 @@ def test_keys_go_where_send_puts_them(make: Make, broker: BrokerProcess, new_top
     stored = read_all(broker.bootstrap, new_topic)
     for partition, records in stored.items():
         expected = [key for key in keys if key_partition(key, 7) == partition]
-        assert [record.record.value for record in records] == expected
+        assert [record.value for record in records] == expected
         assert summary[TopicPartition(new_topic, partition)] == SentRows(len(expected), 0, len(expected) - 1)
 
 
@@ -104,9 +104,9 @@ def test_rows_without_keys_stay_together(make: Make, broker: BrokerProcess, new_
     values = [b"%05d" % number + b"x" * 995 for number in range(2900)]
     summary = sent(make(), new_topic, pa.table({"value": pa.array(values, pa.binary())}))
     stored = read_all(broker.bootstrap, new_topic)
-    assert sorted(record.record.value or b"" for records in stored.values() for record in records) == values
+    assert sorted(record.value or b"" for records in stored.values() for record in records) == values
     for records in stored.values():
-        assert [record.record.value for record in records] == sorted(record.record.value or b"" for record in records)
+        assert [record.value for record in records] == sorted(record.value or b"" for record in records)
     # Three megabytes are three batches: more partitions than one are used, but no row is alone.
     assert len(summary) >= 2
     assert all(rows.record_count > 500 for rows in summary.values())
@@ -143,7 +143,7 @@ def test_a_partitioner_of_ones_own_is_asked(make: Make, broker: BrokerProcess, n
 
     sent(make(partitioner=by_size), new_topic, pa.table({"value": [b"a", b"bb", b"ccc", b"dddd"]}))
     stored = read_all(broker.bootstrap, new_topic)
-    assert [[record.record.value for record in records] for records in stored.values()] == [
+    assert [[record.value for record in records] for records in stored.values()] == [
         [b"bb", b"dddd"],
         [b"a", b"ccc"],
     ]

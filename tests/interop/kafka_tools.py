@@ -57,8 +57,8 @@ class KafkaTools:
         return done.stdout, done.stderr
 
 
-@pytest.fixture(scope="session", name="kafka_tools")
-def kafka_tools_fixture() -> KafkaTools:
+def fetch_kafka_libs() -> Path:
+    """Where Kafka's jars are. Skips the test that needs them if they cannot be had."""
     try:
         fetched = subprocess.run(
             [str(FETCH)], capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
@@ -67,4 +67,9 @@ def kafka_tools_fixture() -> KafkaTools:
         pytest.skip(f"Kafka's tools could not be fetched within {FETCH_TIMEOUT_S} s")
     if fetched.returncode:
         pytest.skip(fetched.stderr.strip() or "Kafka's tools could not be fetched")
-    return KafkaTools(LIBS)
+    return LIBS
+
+
+@pytest.fixture(scope="session", name="kafka_tools")
+def kafka_tools_fixture() -> KafkaTools:
+    return KafkaTools(fetch_kafka_libs())
