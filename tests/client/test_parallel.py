@@ -20,6 +20,7 @@ import pytest
 import ottla
 from ottla import ConsumerRecord
 from ottla.errors import InvalidConfigError, ProcessingError
+from ottla.testing import EmbeddedBroker
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import make_topic
 from tests.client.parallel_members import PATIENCE_S, Members, eventually
@@ -267,6 +268,36 @@ def test_without_dead_letters_processing_stops_before_the_record(
     assert message in failure.message
     assert failure.offset == 2
     assert members.committed() == 2
+
+
+def test_dead_letters_wait_for_their_topic(new_topic: str) -> None:
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        raise LookupError("no such customer")
+
+    async def test(broker: EmbeddedBroker) -> None:
+        servers = {"bootstrap.servers": broker.bootstrap_servers}
+        async with (
+            ottla.aio.Producer(servers, max_block_ms=100) as producer,
+            ottla.aio.ParallelConsumer(
+                [new_topic], handle, servers, group_id="g", auto_offset_reset="earliest", retries=0, producer=producer
+            ) as consumer,
+            ottla.aio.Consumer(servers) as reader,
+            asyncio.timeout(PATIENCE_S),
+        ):
+            await producer.send_and_wait(new_topic, b"hello")
+            running = asyncio.create_task(consumer.run())
+            while consumer._plan.next_due_ms() is None:
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(broker.create_topic, f"{new_topic}.dlt")
+            reader.assign([(f"{new_topic}.dlt", 0)])
+            reader.seek_to_beginning()
+            assert [letter.value for letter in await reader.poll(PATIENCE_S)] == [b"hello"]
+            consumer.stop()
+            await running
+
+    with EmbeddedBroker(config={"auto.create.topics.enable": False}) as broker:
+        broker.create_topic(new_topic)
+        asyncio.run(test(broker))
 
 
 # Rebalances

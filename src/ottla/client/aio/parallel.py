@@ -17,22 +17,22 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Generic, Self
 
-from ottla.base.errors import InvalidConfigError, KafkaError
+from ottla.base.errors import InvalidConfigError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.consumer import Consumer, Deserializer
+from ottla.client.aio.dead_letters import DeadLetters
 from ottla.client.aio.producer import Producer
 from ottla.client.core.consumer_record import ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
-from ottla.client.core.dead_letters import DEFAULT_TOPIC, check_template, dead_letter
+from ottla.client.core.dead_letters import DEFAULT_TOPIC
 from ottla.client.core.group_protocol import GroupAssignor
 from ottla.client.core.parallel import Ordering, RawRecord, Retries, Work, WorkPlan
 from ottla.client.core.rebalance import RebalanceListener
-from ottla.client.core.settings import CLIENT_OPTIONS, merge_settings
+from ottla.client.core.settings import merge_settings
 from ottla.client.errors import (
     ClientClosedError,
     ClientError,
     DeserializationError,
-    ProcessingError,
     SerializationError,
 )
 from ottla.client.serdes import deserializing
@@ -42,7 +42,6 @@ log = logging.getLogger(__name__)
 _POLL_S = 0.1
 _COMMIT_TIMEOUT_S = 10.0
 _CANCEL_TIMEOUT_S = 1.0
-_SHARED_SETTINGS = frozenset(option.name for option in CLIENT_OPTIONS)
 
 
 class ParallelConsumer(Generic[K, V]):
@@ -80,7 +79,6 @@ class ParallelConsumer(Generic[K, V]):
         """
         merged = merge_settings(config, settings)
         self._consumer = Consumer(_consumer_settings(merged), assignors=assignors)
-        self._producer_settings = {name: value for name, value in merged.items() if name in _SHARED_SETTINGS}
         self._topics = topics
         self._handler = handler
         self._plan = WorkPlan(
@@ -90,17 +88,13 @@ class ParallelConsumer(Generic[K, V]):
             retries=retries if isinstance(retries, Retries) else Retries(retries),
         )
         self._no_retry: tuple[type[Exception], ...] = (DeserializationError, *no_retry)
-        if dead_letter is not None:
-            check_template(dead_letter)
-        self._dead_letter = dead_letter
+        self._dead_letters = DeadLetters(dead_letter, str(merged["group.id"]), merged, producer)
         self._drain_timeout = drain_timeout
         self._to_key = None if key_deserializer is None else deserializing("key", key_deserializer)
         self._to_value = None if value_deserializer is None else deserializing("value", value_deserializer)
-        self._given_producer = producer
-        self._own_producer: Producer | None = None
-        self._producer_starts = asyncio.Lock()
         self._tasks: dict[Work, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms: int | None = None
         self._pool = None if is_coroutine_function(handler) else ThreadPoolExecutor(concurrency, "ottla-handler")
         self._failure: ClientError | None = None
         self._next_commit_ms = 0
@@ -137,7 +131,8 @@ class ParallelConsumer(Generic[K, V]):
         try:
             while not self._is_stopping:
                 self._plan.add(await self._consumer.poll(_POLL_S))
-                self._consumer.pause(self._plan.to_pause())
+                if full := self._plan.to_pause():
+                    self._consumer.pause(full)
                 self._start_ready()
                 await self._commit_if_due()
                 if self._failure is not None:
@@ -160,8 +155,7 @@ class ParallelConsumer(Generic[K, V]):
             await self._cancel(list(self._tasks.values()))
             if self._pool is not None:
                 self._pool.shutdown(wait=False, cancel_futures=True)
-            if self._own_producer is not None:
-                await self._own_producer.close()
+            await self._dead_letters.close()
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -183,14 +177,22 @@ class ParallelConsumer(Generic[K, V]):
         while (work := self._plan.start_next(now_ms)) is not None:
             self._tasks[work] = asyncio.get_running_loop().create_task(self._process(work))
         self._set_timer(self._plan.next_due_ms())
-        self._consumer.resume(self._plan.to_resume())
+        if drained := self._plan.to_resume():
+            self._consumer.resume(drained)
 
     def _set_timer(self, due_ms: int | None) -> None:
+        if due_ms == self._timer_due_ms:
+            return
+        self._timer_due_ms = due_ms
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if due_ms is not None:
-            self._timer = asyncio.get_running_loop().call_at(due_ms / 1000, self._start_ready)
+            self._timer = asyncio.get_running_loop().call_at(due_ms / 1000, self._timer_rang)
+
+    def _timer_rang(self) -> None:
+        self._timer = self._timer_due_ms = None
+        self._start_ready()
 
     async def _process(self, work: Work) -> None:
         try:
@@ -255,48 +257,11 @@ class ParallelConsumer(Generic[K, V]):
         typed: Any = record._replace(**changed) if changed else record
         return typed  # type: ignore[no-any-return]
 
-    # Dead letters
-
     async def _put_aside(self, work: Work, failure: Exception) -> None:
-        record = work.record
-        if self._dead_letter is None:
-            raise ProcessingError(
-                f"the handler failed {work.failures} times for offset {record.offset} ({failure!r}), and there is no"
-                " dead-letter topic; correct the handler, or set dead_letter",
-                topic_partition=record.topic_partition,
-                offset=record.offset,
-            ) from failure
-        letter = dead_letter(
-            record,
-            self._dead_letter,
-            error=failure,
-            attempts=work.failures,
-            group_id=self._consumer.settings.group_id or "",
-        )
-        try:
-            producer = await self._dead_letter_producer()
-            await producer.send_and_wait(
-                letter.topic, letter.value, letter.key, headers=letter.headers, timestamp_ms=letter.timestamp_ms
-            )
-        except KafkaError as e:
-            if not e.retriable or isinstance(e, ClientClosedError):
-                raise ProcessingError(
-                    f"offset {record.offset} could not be sent to its dead-letter topic {letter.topic}: {e}",
-                    topic_partition=record.topic_partition,
-                    offset=record.offset,
-                ) from e
-            log.error("%s is not reachable, and is tried again: %s", letter.topic, e)
-            self._plan.postpone(work, self._now_ms(), random.random())
-        else:
+        if await self._dead_letters.take(work.record, failure, attempts=work.failures):
             self._plan.finish(work)
-
-    async def _dead_letter_producer(self) -> Producer:
-        async with self._producer_starts:
-            producer = self._given_producer or self._own_producer
-            if producer is None:
-                producer = await Producer(self._producer_settings).start()
-                self._own_producer = producer
-            return producer
+        else:
+            self._plan.postpone(work, self._now_ms(), random.random())
 
     # Commits and partitions that go
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from enum import Enum
 from itertools import count
 from typing import Literal, NamedTuple, TypeAlias
@@ -79,7 +79,7 @@ class Work:
 class _Claim:
     """A partition from when it came to when it goes. If it comes again, that is another claim."""
 
-    __slots__ = ("committed_offset", "finished", "is_over", "is_paused", "start_below", "topic_partition", "unfinished")
+    __slots__ = ("committed_offset", "finished", "is_over", "start_below", "topic_partition", "unfinished")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
@@ -87,7 +87,6 @@ class _Claim:
         """In the order of offsets. Done ones stay as long as an earlier one is not done."""
         self.finished: OffsetAndMetadata | None = None
         self.committed_offset = -1
-        self.is_paused = False
         self.start_below: int | None = None
         """Once the partition is about to go, nothing from this offset on is started."""
         self.is_over = False
@@ -126,6 +125,7 @@ class WorkPlan:
         self._ready: deque[Work] = deque()
         self._postponed: list[tuple[int, int, Work]] = []
         self._numbers = count()
+        self._paused: set[_Claim] = set()
 
     # What there is to do
 
@@ -271,6 +271,7 @@ class WorkPlan:
             if claim is not None:
                 claim.is_over = True
                 claim.start_below = 0
+                self._paused.discard(claim)
                 for work in claim.unfinished:
                     self._lanes.pop(work.lane, None)
 
@@ -278,16 +279,16 @@ class WorkPlan:
 
     def to_pause(self) -> list[TopicPartition]:
         """Partitions of which enough is here; each is named once."""
-        return self._switched(is_paused=False, wanted=lambda queued: queued >= self._queued_max)
+        full = [
+            claim
+            for claim in self._claims.values()
+            if len(claim.unfinished) >= self._queued_max and claim not in self._paused
+        ]
+        self._paused.update(full)
+        return [claim.topic_partition for claim in full]
 
     def to_resume(self) -> list[TopicPartition]:
-        """Paused partitions of which half has been settled."""
-        return self._switched(is_paused=True, wanted=lambda queued: queued * 2 <= self._queued_max)
-
-    def _switched(self, *, is_paused: bool, wanted: Callable[[int], bool]) -> list[TopicPartition]:
-        found = [
-            claim for claim in self._claims.values() if claim.is_paused is is_paused and wanted(len(claim.unfinished))
-        ]
-        for claim in found:
-            claim.is_paused = not is_paused
-        return [claim.topic_partition for claim in found]
+        """Paused partitions of which half has been settled; each is named once."""
+        drained = [claim for claim in self._paused if len(claim.unfinished) * 2 <= self._queued_max]
+        self._paused.difference_update(drained)
+        return [claim.topic_partition for claim in drained]

@@ -1,0 +1,72 @@
+"""Sends records that were given up to their dead-letter topic, with a producer that is made when there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from ottla.base.errors import KafkaError
+from ottla.client.aio.producer import Producer
+from ottla.client.core.dead_letters import check_template, dead_letter
+from ottla.client.core.parallel import RawRecord
+from ottla.client.core.settings import CLIENT_OPTIONS
+from ottla.client.errors import ProcessingError
+
+log = logging.getLogger(__name__)
+
+_SHARED_SETTINGS = frozenset(option.name for option in CLIENT_OPTIONS)
+
+
+class DeadLetters:
+    """`template` names the topic; with None there is nowhere to send to. A producer that was given is not closed."""
+
+    def __init__(
+        self, template: str | None, group_id: str, settings: Mapping[str, object], producer: Producer | None
+    ) -> None:
+        if template is not None:
+            check_template(template)
+        self._template = template
+        self._group_id = group_id
+        self._settings = {name: value for name, value in settings.items() if name in _SHARED_SETTINGS}
+        self._given_producer = producer
+        self._own_producer: Producer | None = None
+        self._starts = asyncio.Lock()
+
+    async def take(self, record: RawRecord, failure: Exception, *, attempts: int) -> bool:
+        """True once the record is stored there, False if that may succeed later. ProcessingError if it cannot be."""
+        if self._template is None:
+            raise ProcessingError(
+                f"the handler failed {attempts} times for offset {record.offset} ({failure!r}), and there is no"
+                " dead-letter topic; correct the handler, or set dead_letter",
+                topic_partition=record.topic_partition,
+                offset=record.offset,
+            ) from failure
+        letter = dead_letter(record, self._template, error=failure, attempts=attempts, group_id=self._group_id)
+        try:
+            producer = await self._producer()
+            await producer.send_and_wait(
+                letter.topic, letter.value, letter.key, headers=letter.headers, timestamp_ms=letter.timestamp_ms
+            )
+        except KafkaError as e:
+            if not e.retriable:
+                raise ProcessingError(
+                    f"offset {record.offset} could not be sent to its dead-letter topic {letter.topic}: {e}",
+                    topic_partition=record.topic_partition,
+                    offset=record.offset,
+                ) from e
+            log.error("%s cannot be written to, and will be tried again: %s", letter.topic, e)
+            return False
+        return True
+
+    async def _producer(self) -> Producer:
+        async with self._starts:
+            producer = self._given_producer or self._own_producer
+            if producer is None:
+                producer = await Producer(self._settings).start()
+                self._own_producer = producer
+            return producer
+
+    async def close(self) -> None:
+        if self._own_producer is not None:
+            await self._own_producer.close()
