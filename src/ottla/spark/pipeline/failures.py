@@ -17,7 +17,8 @@ _PASSING = re.compile(
     r"|ConnectionError|Connection ?Refused|Connection ?Reset|ConnectionAborted|BrokenPipe"
     r"|\bTimeoutError\b|MetadataTimeoutError|DeliveryTimeoutError|SocketTimeout"
     r"|OperationalError|database is locked|AdminShutdown|server closed the connection"
-    r"|ExecutorLostFailure|executor \w+ exited|Python worker exited unexpectedly|FetchFailed|TASK_SCHEDULER|Slave lost",
+    r"|ExecutorLostFailure|executor \w+ exited|FetchFailed"
+    r"|Python worker exited unexpectedly|Python worker failed to connect back",
     re.IGNORECASE,
 )
 _LASTING = re.compile(

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1
 _BATCH_END_TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 30.0
+_INITIALIZING = "Initializing sources"
 
 
 class PipelineFailedError(OttlaError):
@@ -155,6 +157,16 @@ class Runner:
             self._handle_failure(run, str(e))
             return
         self._observer.flow_started(flow.name)
+        self._wait_for_sources(run.query)
+
+    def _wait_for_sources(self, query: StreamingQuery) -> None:
+        """Flows begin one after the other: each starts Python processes, and Spark gives them ten seconds to come up,
+        which is too little if all do so at once on a busy machine."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while query.isActive and time.monotonic() < deadline and not self._is_stopping.is_set():
+            if query.status["message"] != _INITIALIZING or query.lastProgress is not None:
+                return
+            time.sleep(_POLL_S / 2)
 
     def _handle_failure(self, run: _Run, details: str) -> None:
         """Raises if the flow is not to be started again."""

@@ -33,6 +33,7 @@ RAISED = (
         PYTHON.format(error="KafkaError: REQUEST_TIMED_OUT: too late"),
         "Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited caused by one of the running tasks)",
         "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+        "org.apache.spark.SparkException: Python worker failed to connect back.",
     ],
 )
 def test_what_passes_by_itself(failure: str) -> None:
@@ -67,7 +68,7 @@ def test_what_does_not(failure: str) -> None:
             "A column with name `foo` cannot be resolved. Did you mean one of the following? [`value`]",
         ),
         (
-            "\n[PARSE_SYNTAX_ERROR] Syntax error at or near '('. SQLSTATE: 42601 (line 2, pos 18)\n\n== SQL ==\nSELECT (",
+            "\n[PARSE_SYNTAX_ERROR] Syntax error at or near '('. SQLSTATE: 42601 (line 2, pos 18)\n\n== SQL ==\n(",
             "Syntax error at or near '('",
         ),
         (RAISED, "a record cannot be read: topic a, partition 0, offset 7: NETWORK_EXCEPTION"),
