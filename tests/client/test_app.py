@@ -199,11 +199,12 @@ def test_send_soon_keeps_the_order_from_any_thread(app: App, ottla_broker: Embed
     async def test() -> None:
         async with app:
             send_many()
+            await app.send(topic, 100)
             await asyncio.to_thread(send_many)
-            await until(lambda: len(heard) == 200)
+            await until(lambda: len(heard) == 201)
 
     run(test)
-    assert heard == [*range(100), *range(100)]
+    assert heard == [*range(101), *range(100)]
 
 
 def test_an_application_can_be_started_again(app: App, ottla_broker: EmbeddedBroker) -> None:

@@ -337,6 +337,24 @@ def test_members_come_and_go_and_each_record_is_processed_once(
     assert [members.committed(partition) for partition in range(4)] == [500, 500, 500, 500]
 
 
+def test_a_member_that_is_thrown_out_comes_back_and_loses_nothing(members: Members) -> None:
+    seen: Counter[int] = Counter()
+    pause = threading.Event()
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        pause.wait(0.002)
+        seen[record.offset] += 1
+
+    write(members, 1000, keys=20)
+    member = members(handle, concurrency=4)
+    eventually(lambda: len(seen) > 50, "a start")
+    with ottla.Admin(bootstrap_servers=members.bootstrap) as admin:
+        admin.remove_members(members.group_id).check()
+    eventually(lambda: members.committed() == 1000, "everything, by the same member")
+    assert set(seen) == set(range(1000))
+    assert member.failure is None
+
+
 def test_a_handler_that_takes_too_long_loses_its_partition(quick_broker: BrokerProcess, new_topic: str) -> None:
     members = Members("aio", quick_broker.bootstrap, make_topic(quick_broker.bootstrap, new_topic, 2))
     cancelled: list[int] = []

@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Self, TypeVar
 
@@ -22,7 +22,7 @@ from ottla.client.core.dead_letters import DEFAULT_TOPIC
 from ottla.client.core.parallel import Ordering, Retries
 from ottla.client.core.producer_batch import RecordMetadata
 from ottla.client.core.producer_options import PRODUCER_OPTIONS, ProducerSettings
-from ottla.client.core.record_intake import GivenHeaders
+from ottla.client.core.record_intake import GivenHeaders, ProducerRecord
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import ClientClosedError, ClientError, ListenerError
 
@@ -183,9 +183,15 @@ class App:
     ) -> RecordMetadata:
         """Sends a record and waits until it is stored. Objects are sent as a listener would read them."""
         producer = self._started()
+        if self._sending:
+            # What was to be sent soon is first: it has begun after this.
+            await asyncio.sleep(0)
+        return await self._deliver(producer, ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+
+    async def _deliver(self, producer: Producer, record: ProducerRecord) -> RecordMetadata:
         # Whoever sends first is first, also if the topic has to be looked up or the buffer is full.
-        async with self._turns[topic]:
-            future = await producer.send(topic, value, key, headers, partition, timestamp_ms)
+        async with self._turns[record.topic]:
+            future = await producer.send(*record)
         return await future
 
     def send_soon(
@@ -199,22 +205,22 @@ class App:
         timestamp_ms: int | None = None,
     ) -> None:
         """Sends a record in the background, from any thread; an error is logged. Closing waits for it."""
-        self._started()
+        producer = self._started()
         assert self._loop is not None
-        work = self.send(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
         if self._thread_id == threading.get_ident():
-            self._begin(topic, work)
+            self._begin(producer, record)
         else:
-            self._loop.call_soon_threadsafe(self._begin, topic, work)
+            self._loop.call_soon_threadsafe(self._begin, producer, record)
 
-    def _begin(self, topic: str, work: Coroutine[Any, Any, RecordMetadata]) -> None:
-        async def send() -> None:
+    def _begin(self, producer: Producer, record: ProducerRecord) -> None:
+        async def deliver() -> None:
             try:
-                await work
+                await self._deliver(producer, record)
             except OttlaError as e:
-                log.error("a record for %s was not sent: %s", topic, e)
+                log.error("a record for %s was not sent: %s", record.topic, e)
 
-        task = asyncio.get_running_loop().create_task(send())
+        task = asyncio.get_running_loop().create_task(deliver())
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
