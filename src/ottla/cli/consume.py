@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from ottla.base.errors import ErrorCode, KafkaError, OttlaError
+from ottla.base.errors import ErrorCode, KafkaError, OttlaError, kafka_error
 from ottla.base.types import TopicPartition
 from ottla.cli.lines import RecordFormatter
 from ottla.cli.terminal import (
@@ -22,10 +22,14 @@ from ottla.cli.terminal import (
     run_command,
     sentence,
 )
-from ottla.client.cluster import Cluster
-from ottla.client.reading import EARLIEST, LATEST, Isolation, PartitionReader, find_offset
+from ottla.client.aio.consumer import Consumer
+from ottla.client.core.consumer_options import EARLIEST, LATEST
+from ottla.client.core.topic_info import PartitionInfo
+from ottla.client.errors import OffsetOutOfRangeError
 
-_MAX_WAIT_MS = 500
+_MAX_WAIT_S = 0.5
+_POLL_RECORDS = 10_000
+_RESETS = {EARLIEST: "earliest", LATEST: "latest"}
 
 
 class IsolationLevel(StrEnum):
@@ -41,7 +45,7 @@ class Settings(NamedTuple):
     """An offset, or EARLIEST or LATEST."""
     max_messages: int | None
     timeout_ms: int | None
-    isolation: Isolation
+    isolation_level: IsolationLevel
     formatter: RecordFormatter
 
 
@@ -79,7 +83,7 @@ def consume(
             parse_start(offset, partition, from_beginning=from_beginning),
             max_messages,
             timeout_ms,
-            Isolation[isolation_level.name],
+            isolation_level,
             RecordFormatter(parse_pairs("--property", property_ or [])),
         )
     except OttlaError as e:
@@ -111,65 +115,70 @@ def _pattern(topic: str | None, include: str | None) -> re.Pattern[str] | None:
 
 
 async def _run(bootstrap_server: str, settings: Settings) -> None:
-    cluster = await Cluster.connect(bootstrap_server, client_id="console-consumer")
-    try:
-        positions = await _start_positions(cluster, await _partitions(cluster, settings), settings)
-        reader = PartitionReader(cluster, positions, isolation=settings.isolation)
-        count = await _print_records(reader, settings)
-    finally:
-        cluster.close()
+    async with Consumer(
+        bootstrap_servers=bootstrap_server,
+        client_id="console-consumer",
+        isolation_level=settings.isolation_level,
+        auto_offset_reset=_RESETS.get(settings.start, "none"),
+        max_poll_records=_POLL_RECORDS,
+    ) as consumer:
+        partitions = await _partitions(consumer, settings)
+        consumer.assign(partitions)
+        if settings.start >= 0:
+            for partition in partitions:
+                consumer.seek(partition, settings.start)
+        count = await _print_records(consumer, settings)
     sys.stdout.flush()
     print(f"Processed a total of {count} messages", file=sys.stderr)
 
 
-async def _partitions(cluster: Cluster, settings: Settings) -> list[TopicPartition]:
+async def _partitions(consumer: Consumer[bytes | None, bytes | None], settings: Settings) -> list[TopicPartition]:
     if settings.include is not None:
-        everything = (await cluster.refresh()).topics
-        names = [name for name in sorted(everything) if settings.include.fullmatch(name)]
-        if not names:
+        everything = await consumer.list_topics()
+        topics = {name: everything[name] for name in sorted(everything) if settings.include.fullmatch(name)}
+        if not topics:
             raise KafkaError(f"no topic matches {settings.include.pattern}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     else:
-        names = [settings.topic or ""]
-    found = []
-    for name in names:
-        info = await cluster.topic(name)
-        found += [TopicPartition(name, partition.partition) for partition in info.partitions]
+        topics = {settings.topic or "": await _partitions_of_topic(consumer, settings.topic or "")}
+    found = [TopicPartition(name, info.partition) for name, partitions in topics.items() for info in partitions]
     if settings.partition is not None:
         found = [topic_partition for topic_partition in found if topic_partition.partition == settings.partition]
         if not found:
             raise KafkaError(
-                f"topic {names[0]} has no partition {settings.partition}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                f"topic {next(iter(topics))} has no partition {settings.partition}",
+                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
     return found
 
 
-async def _start_positions(
-    cluster: Cluster, partitions: list[TopicPartition], settings: Settings
-) -> dict[TopicPartition, int]:
-    if settings.start >= 0:
-        return dict.fromkeys(partitions, settings.start)
-    offsets = await asyncio.gather(
-        *(find_offset(cluster, partition, settings.start, settings.isolation) for partition in partitions)
-    )
-    return dict(zip(partitions, offsets, strict=True))
+async def _partitions_of_topic(consumer: Consumer[bytes | None, bytes | None], topic: str) -> list[PartitionInfo]:
+    try:
+        partitions = await consumer.partitions_for(topic)
+    except KafkaError as e:
+        raise kafka_error(e.code, f"topic {topic}: {e.message}") from e
+    if not partitions:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise kafka_error(code, f"topic {topic}: {kafka_error(code).message}")
+    return partitions
 
 
-async def _print_records(reader: PartitionReader, settings: Settings) -> int:
+async def _print_records(consumer: Consumer[bytes | None, bytes | None], settings: Settings) -> int:
     """Until enough were printed or nothing came for long enough; returns how many were printed."""
     loop = asyncio.get_running_loop()
     out = sys.stdout.buffer
     count = 0
     last_at = loop.time()
     while settings.max_messages is None or count < settings.max_messages:
-        wait_ms = _MAX_WAIT_MS
+        wait_s = _MAX_WAIT_S
         if settings.timeout_ms is not None:
-            left_ms = settings.timeout_ms - int((loop.time() - last_at) * 1000)
-            if left_ms <= 0:
+            wait_s = min(wait_s, last_at + settings.timeout_ms / 1000 - loop.time())
+            if wait_s <= 0:
                 break
-            wait_ms = min(wait_ms, left_ms)
-        records = await reader.read(max_wait_ms=wait_ms)
-        if settings.max_messages is not None:
-            records = records[: settings.max_messages - count]
+        room = _POLL_RECORDS if settings.max_messages is None else min(settings.max_messages - count, _POLL_RECORDS)
+        try:
+            records = await consumer.poll(wait_s, room)
+        except OffsetOutOfRangeError as e:
+            raise KafkaError(f"offset {e.offset} is not in {e.topic_partition}", code=e.code) from e
         if records:
             out.write(b"".join(map(settings.formatter.format, records)))
             out.flush()

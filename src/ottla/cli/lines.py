@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from ottla.base.errors import OttlaError
 from ottla.base.options import Option, OptionSet, Type, Values
-from ottla.client.reading import FetchedRecord
+from ottla.client.core.consumer_record import ConsumerRecord
 from ottla.records.batch import NO_TIMESTAMP
 
 LINE_OPTIONS = OptionSet(
@@ -42,7 +42,8 @@ FORMAT_OPTIONS = OptionSet(
 )
 
 
-_Part: TypeAlias = Callable[[FetchedRecord], bytes]
+PlainRecord: TypeAlias = ConsumerRecord[bytes | None, bytes | None]
+_Part: TypeAlias = Callable[[PlainRecord], bytes]
 
 
 class LineError(OttlaError):
@@ -128,33 +129,33 @@ class RecordFormatter:
         self._headers_separator = values.text("headers.separator").encode()
         self._null = values.text("null.literal").encode()
 
-    def format(self, fetched: FetchedRecord) -> bytes:
-        return self._separator.join([part(fetched) for part in self._parts]) + self._line_end
+    def format(self, record: PlainRecord) -> bytes:
+        return self._separator.join([part(record) for part in self._parts]) + self._line_end
 
     def _all_parts(self) -> dict[str, _Part]:
         return {
             "timestamp": self._timestamp,
-            "partition": lambda fetched: b"Partition:%d" % fetched.topic_partition.partition,
-            "offset": lambda fetched: b"Offset:%d" % fetched.record.offset,
+            "partition": lambda record: b"Partition:%d" % record.partition,
+            "offset": lambda record: b"Offset:%d" % record.offset,
             "epoch": self._epoch,
             "headers": self._headers,
-            "key": lambda fetched: self._or_null(fetched.record.key),
-            "value": lambda fetched: self._or_null(fetched.record.value),
+            "key": lambda record: self._or_null(record.key),
+            "value": lambda record: self._or_null(record.value),
         }
 
-    def _timestamp(self, fetched: FetchedRecord) -> bytes:
-        if fetched.record.timestamp == NO_TIMESTAMP:
+    def _timestamp(self, record: PlainRecord) -> bytes:
+        if record.timestamp == NO_TIMESTAMP:
             return b"NO_TIMESTAMP"
-        return f"{fetched.batch.timestamp_type.config_name}:{fetched.record.timestamp}".encode()
+        return f"{record.timestamp_type.config_name}:{record.timestamp}".encode()
 
-    def _epoch(self, fetched: FetchedRecord) -> bytes:
-        epoch = fetched.batch.partition_leader_epoch
-        return b"Epoch:%d" % epoch if epoch >= 0 else b"Epoch:NOT_PRESENT"
+    def _epoch(self, record: PlainRecord) -> bytes:
+        epoch = record.leader_epoch
+        return b"Epoch:NOT_PRESENT" if epoch is None else b"Epoch:%d" % epoch
 
-    def _headers(self, fetched: FetchedRecord) -> bytes:
-        if not fetched.record.headers:
+    def _headers(self, record: PlainRecord) -> bytes:
+        if not record.headers:
             return b"NO_HEADERS"
-        entries = (name.encode() + b":" + self._or_null(value) for name, value in fetched.record.headers)
+        entries = (name.encode() + b":" + self._or_null(value) for name, value in record.headers)
         return self._headers_separator.join(entries)
 
     def _or_null(self, data: bytes | None) -> bytes:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import stat
 import sys
-import time
 from collections.abc import AsyncIterator
 from typing import Annotated, NamedTuple
 
 import typer
 
 from ottla.base.errors import OttlaError
-from ottla.base.types import TopicPartition
 from ottla.cli.lines import LineParser, ParsedLine
 from ottla.cli.terminal import (
     DEFAULT_BOOTSTRAP_SERVER,
@@ -25,21 +22,19 @@ from ottla.cli.terminal import (
     run_command,
     sentence,
 )
-from ottla.client.cluster import Cluster
-from ottla.client.writing import write_batch
-from ottla.records.builder import RecordBatchBuilder
+from ottla.client.aio.producer import Producer
 from ottla.records.compression import Codec
-from ottla.records.hashing import partition_for_key
 
 _CHUNK_BYTES = 1 << 16
-_ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
+_DELIVERY_TIMEOUT_MS = 120_000
+_ACKS = {"all": "all", "-1": "all", "0": "0", "1": "1"}
 
 
 class Settings(NamedTuple):
     topic: str
     parser: LineParser
     codec: Codec
-    acks: int
+    acks: str
     sync: bool
     batch_size: int
     request_timeout_ms: int
@@ -97,69 +92,49 @@ def _codec(name: str) -> Codec:
     return names[name]
 
 
-def _acks(text: str) -> int:
+def _acks(text: str) -> str:
     if text not in _ACKS:
         raise UsageError(f"--request-required-acks {text!r} is not one of {', '.join(_ACKS)}")
     return _ACKS[text]
 
 
 async def _run(bootstrap_server: str, settings: Settings) -> None:
-    cluster = await Cluster.connect(
-        bootstrap_server,
+    producer = Producer(
+        bootstrap_servers=bootstrap_server,
         client_id="console-producer",
+        acks=settings.acks,
+        enable_idempotence=settings.acks == "all",
+        compression_type=settings.codec.config_name,
+        batch_size=settings.batch_size,
         request_timeout_ms=settings.request_timeout_ms,
-        api_timeout_ms=settings.max_block_ms,
+        max_block_ms=settings.max_block_ms,
+        linger_ms=0,
+        delivery_timeout_ms=max(_DELIVERY_TIMEOUT_MS, settings.request_timeout_ms),
     )
+    await producer.start()
     try:
-        sender = _Sender(cluster, settings)
-        await sender.open()
+        await producer.partitions_for(settings.topic)
         count = 0
         async for lines in input_lines(sys.stdin.fileno(), prompt=sys.stdin.isatty()):
-            await sender.send([settings.parser.parse(line, number) for number, line in enumerate(lines, count + 1)])
+            records = [settings.parser.parse(line, number) for number, line in enumerate(lines, count + 1)]
+            await _send(producer, settings, records)
             count += len(lines)
     finally:
-        cluster.close()
+        # What was read is stored by now; whoever interrupts a send does not want to wait for it.
+        await producer.close(0)
 
 
-class _Sender:
-    """Puts what was read at once into batches per partition, and waits until they are stored."""
-
-    def __init__(self, cluster: Cluster, settings: Settings) -> None:
-        self._cluster = cluster
-        self._settings = settings
-        self._partitions: list[int] = []
-        self._keyless = itertools.count()
-
-    async def open(self) -> None:
-        info = await self._cluster.topic(self._settings.topic, create_missing=True)
-        self._partitions = [partition.partition for partition in info.partitions]
-
-    async def send(self, records: list[ParsedLine]) -> None:
-        if self._settings.sync:
-            for record in records:
-                await self._send_together([record])
-        else:
-            await self._send_together(records)
-
-    async def _send_together(self, records: list[ParsedLine]) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        count = len(self._partitions)
-        # Records without a key stay together, in one partition per round, so that batches fill (KIP-480).
-        sticky = self._partitions[next(self._keyless) % count]
-        batches: dict[int, list[RecordBatchBuilder]] = {}
-        for record in records:
-            partition = sticky if record.key is None else self._partitions[partition_for_key(record.key, count)]
-            builders = batches.setdefault(partition, [])
-            fields = (record.key, record.value, record.headers, now_ms)
-            if not builders or not builders[-1].append(*fields):
-                builders.append(RecordBatchBuilder(max_size=self._settings.batch_size, codec=self._settings.codec))
-                builders[-1].append(*fields)
-        await asyncio.gather(*(self._write(partition, builders) for partition, builders in batches.items()))
-
-    async def _write(self, partition: int, builders: list[RecordBatchBuilder]) -> None:
-        topic_partition = TopicPartition(self._settings.topic, partition)
-        for builder in builders:
-            await write_batch(self._cluster, topic_partition, builder.build(), acks=self._settings.acks)
+async def _send(producer: Producer, settings: Settings, records: list[ParsedLine]) -> None:
+    """Returns when all are stored: the next lines are not read before."""
+    futures = []
+    for record in records:
+        future = await producer.send(settings.topic, record.value, record.key, record.headers)
+        if settings.sync:
+            await future
+        futures.append(future)
+    await producer.flush()
+    for future in futures:
+        await future
 
 
 async def input_lines(fd: int, *, prompt: bool = False) -> AsyncIterator[list[bytes]]:

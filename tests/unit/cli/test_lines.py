@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ottla.base.errors import InvalidConfigError
-from ottla.base.types import TopicPartition
-from ottla.cli.lines import LineError, LineParser, ParsedLine, RecordFormatter
-from ottla.client.reading import FetchedRecord
-from ottla.records.batch import read_header
-from ottla.records.builder import build_batch
-from ottla.records.reader import read_records
+from ottla.cli.lines import LineError, LineParser, ParsedLine, PlainRecord, RecordFormatter
+from ottla.client.core.consumer_record import make_record_class
+from ottla.records.batch import TimestampType
 
 KEYED = {"parse.key": "true"}
 HEADED = {"parse.headers": "true", "parse.key": "true"}
@@ -58,10 +55,13 @@ def test_unknown_properties_are_refused() -> None:
 
 
 def fetched(
-    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], **batch: int
-) -> FetchedRecord:
-    data = build_batch([(key, value, headers, 1234)], base_offset=7, **batch)  # type: ignore[arg-type]
-    return FetchedRecord(TopicPartition("t", 2), read_header(data), read_records(data)[0])
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+    epoch: int | None = None,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+) -> PlainRecord:
+    return make_record_class("t", 2, timestamp_type, epoch)(7, 1234, key, value, headers)
 
 
 ALL = {f"print.{part}": "true" for part in ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")}
@@ -78,15 +78,15 @@ ALL = {f"print.{part}": "true" for part in ("timestamp", "partition", "offset", 
         ({"line.separator": "|"}, fetched(None, b"v", []), b"v|"),
         (
             ALL,
-            fetched(b"k", b"v", [("h", b"1"), ("i", None)], partition_leader_epoch=4),
+            fetched(b"k", b"v", [("h", b"1"), ("i", None)], epoch=4),
             b"CreateTime:1234\tPartition:2\tOffset:7\tEpoch:4\th:1,i:null\tk\tv\n",
         ),
         (
             ALL,
-            fetched(b"k", b"v", [], log_append_time_ms=99),
-            b"LogAppendTime:99\tPartition:2\tOffset:7\tEpoch:NOT_PRESENT\tNO_HEADERS\tk\tv\n",
+            fetched(b"k", b"v", [], timestamp_type=TimestampType.LOG_APPEND_TIME),
+            b"LogAppendTime:1234\tPartition:2\tOffset:7\tEpoch:NOT_PRESENT\tNO_HEADERS\tk\tv\n",
         ),
     ],
 )
-def test_formatting(settings: dict[str, str], record: FetchedRecord, expected: bytes) -> None:
+def test_formatting(settings: dict[str, str], record: PlainRecord, expected: bytes) -> None:
     assert RecordFormatter(settings).format(record) == expected

@@ -18,8 +18,8 @@ from ottla.cli.consume import parse_start
 from ottla.cli.main import main
 from ottla.cli.produce import input_lines
 from ottla.cli.terminal import UsageError
+from ottla.client.core.consumer_options import EARLIEST, LATEST
 from ottla.client.core.metadata import BrokerAddress
-from ottla.client.reading import EARLIEST, LATEST
 
 OTTLA = [sys.executable, "-m", "ottla.cli.main"]
 

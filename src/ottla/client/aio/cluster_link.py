@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from ottla.base.errors import ErrorCode, InvalidConfigError, KafkaError, kafka_error
-from ottla.client.cluster import parse_bootstrap_servers
+from ottla.base.errors import ErrorCode, KafkaError, kafka_error
 from ottla.client.core.metadata import MetadataCache, least_loaded
-from ottla.client.core.settings import ClientSettings, backoff_ms
+from ottla.client.core.settings import ClientSettings, backoff_ms, parse_bootstrap_servers
 from ottla.client.errors import ClusterUnreachableError
 from ottla.net.connection import Connection
 from ottla.wire.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -44,10 +43,7 @@ class _Line:
 
 class ClusterLink:
     def __init__(self, settings: ClientSettings, metadata: MetadataCache, *, default_client_id: str) -> None:
-        try:
-            self._bootstrap = parse_bootstrap_servers(",".join(settings.bootstrap_servers))
-        except ValueError as e:
-            raise InvalidConfigError("bootstrap.servers", f"bootstrap.servers: {e}") from None
+        self._bootstrap = parse_bootstrap_servers(settings.bootstrap_servers)
         self.settings = settings
         self.metadata = metadata
         self.client_id = settings.client_id or default_client_id

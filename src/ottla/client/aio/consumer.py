@@ -16,7 +16,6 @@ from ottla.client.aio.commits import CommitCallback, Commits, Offsets
 from ottla.client.aio.consumer_engine import ConsumerEngine
 from ottla.client.aio.group_runner import GroupRunner, RebalanceStep
 from ottla.client.aio.topic_lookup import find_topics
-from ottla.client.cluster import PartitionInfo
 from ottla.client.core.consumer_options import EARLIEST, LATEST, ConsumerSettings
 from ottla.client.core.consumer_record import AnyRecord, ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
@@ -27,6 +26,7 @@ from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
 from ottla.client.core.on_demand import load_fetched_columns
 from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceListener
 from ottla.client.core.settings import merge_settings
+from ottla.client.core.topic_info import PartitionInfo
 from ottla.client.errors import ClientClosedError, ClientError, CommitFailedError
 
 log = logging.getLogger(__name__)

@@ -5,11 +5,13 @@ Owns the options every client has. What they mean is for the clients; nothing he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.base.errors import InvalidConfigError
 from ottla.base.options import Between, OneOf, Option, OptionSet, Type, Values
+
+_DEFAULT_PORT = 9092
 
 CLIENT_OPTIONS = (
     Option(
@@ -59,8 +61,7 @@ class ClientSettings(NamedTuple):
     @classmethod
     def of(cls, values: Values) -> ClientSettings:
         servers = values.items_of("bootstrap.servers")
-        if not servers:
-            raise InvalidConfigError("bootstrap.servers", "bootstrap.servers must name at least one host:port")
+        parse_bootstrap_servers(servers)
         return cls(
             servers,
             values.text("client.id"),
@@ -72,6 +73,21 @@ class ClientSettings(NamedTuple):
             values.integer("socket.connection.setup.timeout.ms"),
             values.integer("metadata.max.age.ms"),
         )
+
+
+def parse_bootstrap_servers(servers: Iterable[str]) -> list[tuple[str, int]]:
+    """Hosts and ports; InvalidConfigError says which one is not an address."""
+    addresses = []
+    for entry in filter(None, (server.strip() for server in servers)):
+        host, colon, port = entry.rpartition(":")
+        if not colon:
+            host, port = entry, str(_DEFAULT_PORT)
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise InvalidConfigError("bootstrap.servers", f"bootstrap.servers: {entry!r} is not of the form host:port")
+        addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    if not addresses:
+        raise InvalidConfigError("bootstrap.servers", "bootstrap.servers must name at least one host:port")
+    return addresses
 
 
 def merge_settings(config: Mapping[str, object] | None, keywords: Mapping[str, object]) -> dict[str, object]:

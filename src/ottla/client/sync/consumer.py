@@ -18,7 +18,6 @@ from ottla.client.aio.commits import CommitCallback, Offsets
 from ottla.client.aio.consumer import Consumer as AsyncConsumer
 from ottla.client.aio.consumer import Deserializer
 from ottla.client.aio.group_runner import RebalanceStep
-from ottla.client.cluster import PartitionInfo
 from ottla.client.core.consumer_record import ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.fetch_planner import ClaimedData
@@ -26,6 +25,7 @@ from ottla.client.core.group_protocol import GroupAssignor
 from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
 from ottla.client.core.on_demand import load_fetched_columns
 from ottla.client.core.rebalance import ConsumerInterceptor, RebalanceListener
+from ottla.client.core.topic_info import PartitionInfo
 from ottla.client.errors import ClientClosedError, ConcurrentUseError, ForkedError
 from ottla.client.sync.loop_thread import LoopThread
 

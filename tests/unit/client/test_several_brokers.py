@@ -1,0 +1,43 @@
+"""Clients in a cluster of several brokers: librdkafka's mock cluster, which none of us wrote."""
+
+from __future__ import annotations
+
+import socket
+
+import ottla
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_records_go_to_the_leaders_of_their_partitions_and_come_back(mock_cluster: str) -> None:
+    values = [b"%d" % number for number in range(1000)]
+    with ottla.Producer(bootstrap_servers=mock_cluster, batch_size=500) as producer:
+        partitions = producer.partitions_for("spread")
+        futures = [producer.send("spread", value, value) for value in values]
+        producer.flush()
+        places = [future.result(0).partition for future in futures]
+    assert set(places) == set(partitions)
+    with ottla.Consumer(bootstrap_servers=mock_cluster, auto_offset_reset="earliest") as consumer:
+        known = consumer.partitions_for("spread")
+        assert len({info.leader_id for info in known}) > 1
+        consumer.assign([("spread", info.partition) for info in known])
+        found: dict[int, list[bytes | None]] = {info.partition: [] for info in known}
+        while sum(map(len, found.values())) < len(values):
+            records = consumer.poll(10)
+            assert records, "nothing came any more"
+            for record in records:
+                found[record.partition].append(record.value)
+    for partition, read in found.items():
+        assert read == [value for value, place in zip(values, places, strict=True) if place == partition]
+
+
+def test_a_second_bootstrap_server_will_do(mock_cluster: str) -> None:
+    with ottla.Admin(bootstrap_servers=f"127.0.0.1:{closed_port()},{mock_cluster}") as admin:
+        with ottla.Producer(bootstrap_servers=f"127.0.0.1:{closed_port()},{mock_cluster}") as producer:
+            producer.send("second", b"x").result(10)
+        assert "second" in admin.list_topics()
