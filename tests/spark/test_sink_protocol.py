@@ -6,10 +6,12 @@ the same rows in each task, until its end is noted.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -104,6 +106,7 @@ def query(admin: ottla.Admin, spark_broker: BrokerProcess) -> Query:
 crashes = st.one_of(
     st.tuples(st.just("tasks"), st.integers(0, 2)),
     st.tuples(st.just("commit"), st.integers(0, 3)),
+    st.tuples(st.just("failed commit"), st.integers(0, 3)),
     st.tuples(st.just("retry"), st.integers(0, 2)),
     st.tuples(st.just("abort"), st.integers(0, 2)),
 )
@@ -158,6 +161,8 @@ def attempt(query: Query, number: int, kind: str, place: int) -> list[TaskResult
         if any(result.transaction for result in results):
             with pytest.raises(CrashError):
                 query.commit(number, results)
+    if kind == "failed commit":
+        abort_batch(query.client, query.sink, results)  # Spark asks for it, whatever has been committed by then
     return results
 
 
@@ -175,8 +180,34 @@ def test_a_task_that_is_tried_again_replaces_the_first_try(query: Query) -> None
     second = query.write(0, 0)
     with pytest.raises(SinkFencedError, match=r"transaction.timeout.ms, or this query runs a second time"):
         query.commit(0, [first])
+    query.restart()
     query.commit(0, [second])
     assert query.visible() == all_rows(1, 1)
+
+
+def test_a_transaction_whose_time_is_up_is_not_committed(tmp_path: Path) -> None:
+    settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}
+    broker = BrokerProcess(tmp_path / "data", settings).start()
+    try:
+        with ottla.Admin(bootstrap_servers=broker.bootstrap) as admin:
+            query = Query(admin, broker.bootstrap)
+            patience = query.client
+            query.client = {**patience, "transaction.timeout.ms": "100"}
+            rows = Rows([pa.record_batch({"value": rows_of(0, 0)})], query.topic)
+            result = write_task(query.client, patience, query.batch(0), 0, rows)
+            name = f"{query.sink}-0"
+            deadline_s = time.monotonic() + 30
+            while admin.describe_transactions([name])[name].state == "Ongoing":
+                assert time.monotonic() < deadline_s, "the transaction is still open"
+                time.sleep(0.02)
+            query.client = patience
+            with pytest.raises(SinkFencedError, match=r"took longer than kafka\.transaction\.timeout\.ms"):
+                query.commit(0, [result])
+            query.restart()
+            query.commit(0, [query.write(0, 0)])
+            assert query.visible() == all_rows(1, 1)
+    finally:
+        broker.kill()
 
 
 def test_tasks_without_rows_take_no_part(query: Query) -> None:

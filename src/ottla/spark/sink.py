@@ -85,7 +85,7 @@ class TransactionalBatchWriter(DataSourceArrowWriter):
     """Nothing is visible before all tasks are done, and nothing twice.
 
     A driver that dies while it commits leaves the transactions of some tasks committed: unlike a stream, a job has
-    no checkpoint from which to go on.
+    no checkpoint from which to go on. Inside `foreachBatch` it has one, and is part of the stream.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -93,19 +93,32 @@ class TransactionalBatchWriter(DataSourceArrowWriter):
         self._job = f"{options.sink_id}-{uuid.uuid4()}"
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        rows = Rows(iterator, self._options.topic)
-        name = f"{self._job}-{_task_context().partitionId()}"
-        return TaskMessage(write_task_once(self._options.producer, name, rows))
+        options, context = self._options, _task_context()
+        rows = Rows(iterator, options.topic)
+        batch = _micro_batch(options, context)
+        if batch is None:
+            name = f"{self._job}-{context.partitionId()}"
+            return TaskMessage(write_task_once(options.producer, name, rows))
+        if not options.names_sink:
+            raise InvalidConfigError(
+                "sinkId", "exactly once inside foreachBatch needs the option sinkId: a name of its own for each write"
+            )
+        return TaskMessage(write_task(options.producer, options.admin, batch, context.partitionId(), rows), batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         results = [result for result in _results(messages) if result is not None]
+        batch = _batch_of(messages)
+        if batch is not None:
+            commit_batch(self._options.admin, batch, results)
+            return
         prepared = [result.transaction for result in results if result.transaction is not None]
         if prepared:
             with Admin(self._options.admin) as admin:
                 commit_prepared(admin, prepared)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        abort_batch(self._options.admin, self._job, _results(messages))
+        batch = _batch_of(messages)
+        abort_batch(self._options.admin, self._job if batch is None else batch.sink, _results(messages))
 
 
 class TransactionalStreamWriter(DataSourceStreamArrowWriter):
@@ -115,21 +128,12 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        context = _task_context()
-        batch = self._batch(context)
-        rows = Rows(iterator, self._options.topic)
-        result = write_task(self._options.producer, self._options.admin, batch, context.partitionId(), rows)
-        return TaskMessage(result, batch)
-
-    def _batch(self, context: TaskContext) -> Batch:
-        query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
-        if query is None or number is None:
+        options, context = self._options, _task_context()
+        batch = _micro_batch(options, context)
+        if batch is None:
             raise OttlaError("the task is not part of a micro-batch: Spark has given it no query id or no batch id")
-        return Batch(self._sink(query), context.getLocalProperty(_RUN) or "", int(number))
-
-    def _sink(self, query: str) -> str:
-        """The query's id is kept in its checkpoint: a new checkpoint counts batches from 0 again, and is a new sink."""
-        return f"{self._options.sink_id}-{query}"
+        rows = Rows(iterator, options.topic)
+        return TaskMessage(write_task(options.producer, options.admin, batch, context.partitionId(), rows), batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         batch = _batch_of(messages)
@@ -139,7 +143,8 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         batch = _batch_of(messages)
         query = query_id_of(self._options.checkpoint) if self._options.checkpoint is not None else None
-        sink = batch.sink if batch is not None else self._sink(query) if query is not None else None
+        known = None if query is None else _sink_name(self._options, query)
+        sink = known if batch is None else batch.sink
         abort_batch(self._options.admin, sink, _results(messages))
 
 
@@ -156,6 +161,19 @@ def _task_context() -> TaskContext:
     if context is None:
         raise OttlaError("rows can only be written by a task of Spark")
     return context
+
+
+def _micro_batch(options: SinkOptions, context: TaskContext) -> Batch | None:
+    """The micro-batch that a task is part of, directly or by way of `foreachBatch`."""
+    query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+    if query is None or number is None:
+        return None
+    return Batch(_sink_name(options, query), context.getLocalProperty(_RUN) or "", int(number))
+
+
+def _sink_name(options: SinkOptions, query: str) -> str:
+    """The query's id is kept in its checkpoint: a new checkpoint counts batches from 0 again, and is a new sink."""
+    return f"{options.sink_id}-{query}"
 
 
 def _results(messages: Iterable[WriterCommitMessage | None]) -> list[TaskResult | None]:

@@ -142,15 +142,14 @@ def commit_batch(admin_settings: Mapping[str, str], batch: Batch, results: Seque
         plan = _read_plan(admin, batch.sink)
         if plan is not None:
             _check_plan(plan, batch, len(results))
-        if not prepared:
-            return
         if plan is None or plan.run != batch.run:
             # Tasks that the last run had and this one has not: nobody else would end their transactions before their
             # time is up, and readers would wait for that.
             own = {transaction.transactional_id for transaction in prepared}
             _abort_open(admin, lambda name: name not in own and _is_task_of(batch.sink, name))
         _write_plan(admin, batch.sink, topics[0], Plan(batch.number, len(results), batch.run))
-        commit_prepared(admin, prepared)
+        if prepared:
+            commit_prepared(admin, prepared)
 
 
 def commit_prepared(admin: Admin, prepared: Iterable[PreparedTransaction]) -> None:
