@@ -49,8 +49,16 @@ class Outgoing:
     def extend(self, pieces: Iterable[Piece]) -> None:
         self._pieces.extend(pieces)
 
-    def add(self, piece: Piece) -> None:
-        self._pieces.append(piece)
+    def send_first(self, reply: bytes) -> int:
+        """Sends a reply while nothing is queued; what the socket does not take is queued. Returns how much it took."""
+        try:
+            sent = self._channel.send(reply, 0)
+        except BlockingIOError:
+            sent = 0
+        self.sent_bytes += sent
+        if sent < len(reply):
+            self._pieces.append(memoryview(reply)[sent:])
+        return sent
 
     def flush(self) -> Flushed:
         """Raises OSError when the connection is lost or a file is not as long as promised."""

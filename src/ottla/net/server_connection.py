@@ -217,14 +217,17 @@ class ClientConnection:
 
     def _serve_received(self, frames: list[memoryview], buffer: memoryview, count: int) -> bool:
         """Serves what `count` bytes in `buffer` have completed. False if reading must stop for now."""
-        turns = self._turns
         # A short read is the last one of this turn, and what it has completed lies in the shared buffer.
-        may_hold = turns.is_shared and len(buffer) - count >= HELD_ROOM_BYTES
-        served = self._serve(frames, may_hold)
+        served = self._serve(frames, may_leave_unsettled=len(buffer) - count >= HELD_ROOM_BYTES)
         if self._unsettled:
-            self._context.buffers.hold(buffer[count:])
-            turns.has_unsettled = True
-            self._join_turn()
+            turns = self._turns
+            if turns.is_shared:
+                self._context.buffers.hold(buffer[count:])
+                turns.has_unsettled = True
+                self._join_turn()
+            else:
+                turns.settle()
+                self._send_settled()
         if self._is_closed:
             return False
         if served < len(frames):
@@ -234,11 +237,8 @@ class ClientConnection:
             return False
         return not self._holds and not self._is_blocked and self._unsent_bytes < UNSENT_BYTES_PER_TURN
 
-    def _serve(self, frames: Sequence[memoryview], may_hold: bool = False) -> int:
-        """Has frames answered, in order, until one has to wait. Returns how many were taken.
-
-        With `may_hold` replies may be left to the end of the turn, which settles those of all connections together.
-        """
+    def _serve(self, frames: Sequence[memoryview], *, may_leave_unsettled: bool = False) -> int:
+        """Has frames answered, in order, until one has to wait. Returns how many were taken."""
         handle = self._handle
         unsettled: list[list[Piece]] = []
         served = 0
@@ -274,7 +274,7 @@ class ClientConnection:
             self._settle(unsettled)
             self._flush_and_close()
         else:
-            if may_hold and not self._is_closed:
+            if may_leave_unsettled and not self._is_closed:
                 self._unsettled = unsettled
             else:
                 self._settle(unsettled)
@@ -282,24 +282,41 @@ class ClientConnection:
         return served
 
     def _settle(self, unsettled: list[list[Piece]]) -> None:
-        """Completes replies that waited for the end of this read, and queues them as one."""
+        """Completes replies that others of this read are behind, and queues them as one."""
         if unsettled:
-            self._context.service.settle()
-            if not self._is_closed:
-                self._add_reply((_joined(unsettled),))
+            self._turns.settle()
+            self._add_settled(unsettled)
             unsettled.clear()
 
-    def _send_unsettled(self) -> None:
-        """At the end of the turn, which has settled them: the usual way of replies to small requests."""
-        unsettled, self._unsettled = self._unsettled, _NO_REPLIES
-        if not all(unsettled):
+    def _add_settled(self, settled: Sequence[list[Piece]]) -> None:
+        if self._is_closed:
+            return
+        if all(settled):
+            self._add_reply((_joined(settled),))
+        else:
             # Whatever broke `Service.settle` is in the log. A reply that is missing would shift those behind it.
             self._stats.service_failures_total += 1
             self._flush_and_close()
-        elif self._slots or self._outgoing:
-            self._add_reply((_joined(unsettled),))
-        else:
-            self._outgoing.add(_joined(unsettled))
+
+    def _send_settled(self) -> bool:
+        """The usual way of replies to small requests: all of a turn, past the queue if nothing is in it.
+
+        Returns whether the connection is still open.
+        """
+        settled, self._unsettled = self._unsettled, _NO_REPLIES
+        if self._slots or self._outgoing or not all(settled):
+            self._add_settled(settled)
+            return not self._is_closed
+        reply = _joined(settled)
+        try:
+            sent = self._outgoing.send_first(reply)
+        except OSError:
+            self.close()
+            return False
+        self._stats.sent_bytes_total += sent
+        if sent < len(reply):
+            self._unsent_bytes += len(reply)
+        return True
 
     # Replies, in the order of their requests
 
@@ -381,8 +398,8 @@ class ClientConnection:
         self._is_in_turn = False
         if self._is_closed:
             return
-        if self._unsettled:
-            self._send_unsettled()
+        if self._unsettled and not self._send_settled():
+            return
         if self._is_blocked or (self._outgoing and not self._flush()):
             return
         if self._holds or self._unserved or self._is_draining or not self._is_reading:

@@ -96,15 +96,22 @@ class Turns:
         if self._members:
             self._end()
 
-    def _end(self) -> None:
+    def settle(self) -> None:
+        """Has the service complete its replies. Those of a service that failed at it stay empty."""
         try:
-            if self.has_unsettled:
-                self.has_unsettled = False
-                self._service.settle()
+            self._service.settle()
+        except Exception:
+            _log.exception("requests could not be completed")
+
+    def _end(self) -> None:
+        if self.has_unsettled:
+            self.has_unsettled = False
+            self.settle()
+            self._on_settled()
+        try:
             self._service.end_turn()
         except Exception:
-            _log.exception("requests of this turn could not be completed")
-        self._on_settled()
+            _log.exception("late replies could not be completed")
         members, self._members = self._members, []
         for member in members:
             try:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -78,6 +79,30 @@ def test_replies_that_cannot_be_settled_close_their_connections_only(start_serve
     assert clients[1].is_closed_by_server()
     running.service.is_settling_broken = False
     assert clients[2].ask(b"staged:c") == b"staged:c"
+
+
+def test_a_reply_that_cannot_be_settled_closes_a_connection_that_is_alone(start_server: StartServer) -> None:
+    running = start_server()
+    for body in (b"staged:a", b"staged:" + bytes(SHARED_BUFFER_BYTES)):
+        client = running.client()
+        assert client.ask(b"hello") == b"hello"
+        running.service.is_settling_broken = True
+        client.send(body)
+        assert client.is_closed_by_server()
+        running.service.is_settling_broken = False
+    assert running.client().ask(b"staged:b") == b"staged:b"
+
+
+def test_settled_replies_that_a_socket_does_not_take_follow_later(start_server: StartServer) -> None:
+    """Replies of 12 MB to a client that does not read, in pieces that are as large as the requests."""
+    running = start_server()
+    client = running.client(receive_buffer_bytes=8192)
+    bodies = [b"staged:%d:" % number + bytes(60_000) for number in range(200)]
+    sender = threading.Thread(target=lambda: [client.send(body) for body in bodies])
+    sender.start()
+    for body in bodies:
+        assert client.receive() == body
+    sender.join()
 
 
 @pytest.fixture
