@@ -90,6 +90,14 @@ def test_the_package_alone_loads_no_client() -> None:
     assert done.stdout.strip() == "False"
 
 
+@pytest.mark.parametrize("home", ["ottla", "ottla.aio"])
+def test_whoever_produces_loads_no_other_client(home: str) -> None:
+    listing = "print([name for name in sys.modules if name.endswith(('.admin', '.consumer'))])"
+    code = f"import sys, {home}; {home}.Producer; {listing}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_the_short_names_of_modules_can_be_imported() -> None:
     done = subprocess.run([sys.executable, "-c", STATEMENTS], capture_output=True, text=True, check=True)
     assert "'ottla.client.aio' has no attribute 'Prodcer'" in done.stdout
