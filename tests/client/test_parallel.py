@@ -18,8 +18,10 @@ import confluent_kafka
 import pytest
 
 import ottla
-from ottla import ConsumerRecord
+from ottla import ConsumerRecord, TopicPartition
+from ottla.client.core.consumer_record import make_record_class
 from ottla.errors import InvalidConfigError, ProcessingError
+from ottla.records.batch import TimestampType
 from ottla.testing import EmbeddedBroker
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import make_topic
@@ -384,6 +386,23 @@ def test_a_handler_that_takes_too_long_loses_its_partition(quick_broker: BrokerP
         assert set(cancelled) == {0, 1}
     finally:
         members.close()
+
+
+def test_a_handler_that_is_cancelled_before_it_began_frees_its_worker() -> None:
+    made = make_record_class("t", 0, TimestampType.CREATE_TIME, None)
+
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        raise AssertionError("nobody may begin")
+
+    async def test() -> None:
+        consumer = ottla.aio.ParallelConsumer(["t"], handle, bootstrap_servers="127.0.0.1:1", group_id="g")
+        consumer._plan.add([made(offset, 0, b"%d" % offset, b"", []) for offset in range(5)])
+        consumer._start_ready()
+        assert consumer._plan.running == 5
+        await consumer._lose([TopicPartition("t", 0)])
+        assert (consumer._plan.running, consumer._tasks) == (0, {})
+
+    asyncio.run(test())
 
 
 MEMBER = """

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Generic, Self
 
 from ottla.base.errors import InvalidConfigError
@@ -26,7 +27,7 @@ from ottla.client.core.consumer_record import ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.dead_letters import DEFAULT_TOPIC
 from ottla.client.core.group_protocol import GroupAssignor
-from ottla.client.core.parallel import Ordering, RawRecord, Retries, Work, WorkPlan
+from ottla.client.core.parallel import Ordering, Progress, RawRecord, Retries, Work, WorkPlan
 from ottla.client.core.rebalance import RebalanceListener
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import (
@@ -175,7 +176,9 @@ class ParallelConsumer(Generic[K, V]):
             return
         now_ms = self._now_ms()
         while (work := self._plan.start_next(now_ms)) is not None:
-            self._tasks[work] = asyncio.get_running_loop().create_task(self._process(work))
+            task = asyncio.get_running_loop().create_task(self._process(work))
+            task.add_done_callback(partial(self._ended, work))
+            self._tasks[work] = task
         self._set_timer(self._plan.next_due_ms())
         if drained := self._plan.to_resume():
             self._consumer.resume(drained)
@@ -204,18 +207,20 @@ class ParallelConsumer(Generic[K, V]):
                     self._plan.abandon(work)
                 else:
                     await self._put_aside(work, work.failure)
-        except asyncio.CancelledError:
-            self._plan.abandon(work)
-            raise
         except Exception as e:
-            self._plan.abandon(work)
             if not isinstance(e, ClientError):
                 log.error("the consumer met an error it did not expect", exc_info=e)
                 e = ClientError(f"the consumer met an error it did not expect: {e!r}", fatal=True)
             self._failure = self._failure or e
-        finally:
+
+    def _ended(self, work: Work, task: asyncio.Task[None]) -> None:
+        """Also of a task that was cancelled before it began."""
+        # A record that failed may be with its next task already.
+        if self._tasks[work] is task:
             del self._tasks[work]
-            self._start_ready()
+            if work.progress is Progress.RUNNING:
+                self._plan.abandon(work)
+        self._start_ready()
 
     async def _try(self, work: Work) -> None:
         try:
@@ -225,9 +230,9 @@ class ParallelConsumer(Generic[K, V]):
             where = f"{work.record.topic_partition}@{work.record.offset}"
             is_final = isinstance(e, self._no_retry)
             if self._plan.fail(work, e, self._now_ms(), random.random(), is_final=is_final):
-                log.warning("%s failed for the %d. time and will be tried again: %r", where, work.failures, e)
+                log.warning("%s: attempt %d failed, and there will be another: %r", where, work.failures, e)
             else:
-                log.error("%s failed for the %d. time and is given up", where, work.failures, exc_info=e)
+                log.error("%s: attempt %d failed, and was the last", where, work.failures, exc_info=e)
         else:
             self._plan.finish(work)
 
@@ -291,6 +296,8 @@ class ParallelConsumer(Generic[K, V]):
                 async with asyncio.timeout(self._drain_timeout):
                     while self._tasks and not self._plan.is_settled(partitions):
                         await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+                        # Something may be done that `_ended` has not been told of; waiting for that would not yield.
+                        await asyncio.sleep(0)
             await self._commit(self._plan.committable(partitions))
         finally:
             await self._lose(partitions)
