@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.spark.progress import track_lag
-    from ottla.spark.sink_updates import topic_updates
 
-__all__ = ["topic_updates", "track_lag"]
-
-_HOMES = {"topic_updates": "ottla.spark.sink_updates", "track_lag": "ottla.spark.progress"}
+__all__ = ["track_lag"]
 
 
 def __getattr__(name: str) -> object:
-    # Loaded on first use: Spark's tasks import this package and have no use for them.
-    home = _HOMES.get(name)
-    if home is None:
+    # Loaded on first use: Spark's tasks import this package and have no use for it.
+    if name != "track_lag":
         raise AttributeError(f"module 'ottla.spark' has no attribute {name!r}")
-    from importlib import import_module
+    from ottla.spark.progress import track_lag
 
-    return getattr(import_module(home), name)
+    return track_lag

@@ -182,12 +182,6 @@ def abort_batch(admin_settings: Mapping[str, str], sink: str | None, results: Se
             _abort_open(admin, unheard.__contains__)
 
 
-def abort_tasks(admin_settings: Mapping[str, str], sink: str) -> None:
-    """Ends whatever any task of a sink has left open, when nobody knows how many tasks there were."""
-    with Admin(admin_settings) as admin:
-        _abort_open(admin, lambda name: _is_task_of(sink, name))
-
-
 def _marker(admin_settings: Mapping[str, str], name: str) -> int:
     """The last batch that a task has committed; -1 if there is none.
 

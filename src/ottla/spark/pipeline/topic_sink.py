@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from pyspark.sql import functions as f
@@ -18,7 +18,6 @@ from ottla.spark.pipeline.section import Section
 from ottla.spark.pipeline.topics import client_options, create_topic, find_missing_topics
 from ottla.spark.pipeline.value_formats import encode_json
 from ottla.spark.sink_options import Delivery, SinkOptions, SinkSchemaError
-from ottla.spark.sink_updates import topic_updates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +76,7 @@ class TopicSink:
         except SinkSchemaError as e:
             self._section.fail("format", f"flow {flow.name}: {e}. With 'format: json' any columns can be written")
         if flow.mode == "update":
-            return rows.writeStream.foreachBatch(topic_updates(options))
+            return rows.writeStream.foreachBatch(_batch_writer(options))
         return rows.writeStream.format(FORMAT_NAME).options(**options)
 
     def _records(self, frame: DataFrame) -> DataFrame:
@@ -89,3 +88,14 @@ class TopicSink:
             value = encode_json(frame.columns).alias("value")
             return frame.select(value) if key is None else frame.select(key, value)
         return frame if key is None else frame.withColumn("key", key)
+
+
+def _batch_writer(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+    """Spark refuses the mode update to sinks written in Python. As a job of each batch the same rows are written under
+    the same rules, exactly once included."""
+    settings = {"deliveryGuarantee": Delivery.EXACTLY_ONCE.value, **options}
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        batch.write.format(FORMAT_NAME).options(**settings).mode("append").save()
+
+    return write
