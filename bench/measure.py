@@ -100,8 +100,8 @@ class Bench:
         load_cpu = statistics.median(result["load_cpu"] for result in results["broker"])
         notes = f"broker {cpu_us:.1f} µs of processor per request; load generator {load_cpu:.0%} of a core"
         values = {name: [result[case.measure] for result in of_side] for name, of_side in results.items()}
-        for other, target in (("sink", case.vs_limit), ("mock", case.vs_mock)):
-            yield _against(case, other, target, values, notes)
+        yield _against(case, "sink", case.vs_limit, values, notes)
+        yield _against(case, "mock", case.vs_mock, values, f"{notes}; {_limit_against_mock('sink', values)}")
 
     # Fetch
 
@@ -129,7 +129,7 @@ class Bench:
         file.unlink()
         yield _against(case, "source", case.vs_limit, results)
         if case.vs_mock is not None:
-            yield _against(case, "mock", case.vs_mock, results)
+            yield _against(case, "mock", case.vs_mock, results, _limit_against_mock("source", results))
 
     # Groups
 
@@ -257,6 +257,12 @@ def _absolute(case: AbsoluteCase, value: float, rounds: dict[str, list[float]] |
     if case.target is not None:
         row.floor, row.goal = case.target.floor, case.target.goal
     return row
+
+
+def _limit_against_mock(limit: str, values: dict[str, list[float]]) -> str:
+    """A broker that does what the limit does, and more, cannot be expected above this."""
+    ratio = statistics.median(values[limit]) / statistics.median(values["mock"])
+    return f"the {limit} itself is at {ratio:.2f} of the mock"
 
 
 def _against(
