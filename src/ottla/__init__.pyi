@@ -13,8 +13,10 @@ from ottla.client.core.admin_types import TopicPartitionReplica as TopicPartitio
 from ottla.client.core.consumer_record import ConsumerRecord as ConsumerRecord
 from ottla.client.core.cursors import OffsetAndMetadata as OffsetAndMetadata
 from ottla.client.core.group_protocol import GroupAssignor as GroupAssignor
+from ottla.client.core.offset_requests import Membership as Membership
 from ottla.client.core.parallel import Retries as Retries
 from ottla.client.core.producer_batch import RecordMetadata as RecordMetadata
+from ottla.client.core.producer_transaction import PreparedTransaction as PreparedTransaction
 from ottla.client.core.rebalance import RebalanceListener as RebalanceListener
 from ottla.client.serdes import BytesSerde as BytesSerde
 from ottla.client.serdes import DoubleSerde as DoubleSerde
