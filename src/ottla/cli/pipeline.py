@@ -55,8 +55,9 @@ def run(
         pipeline = _load(file, bootstrap_server, set_)
         from ottla.spark.pipeline.display import choose_display
 
+        model = pipeline.model()
         with (
-            choose_display(pipeline.model().name, as_json=json) as display,
+            choose_display(model.name, model.flows, as_json=json) as display,
             _stopped_by_signals() as (stop_with, was_stopped),
         ):
             pipeline.run(once=once, master=master, log_file=log_file, observer=display, on_start=stop_with)

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from pyspark.sql import SparkSession
 
 from ottla.spark.pipeline.builder import build_model
 from ottla.spark.pipeline.frames import Frames
@@ -22,7 +25,7 @@ from ottla.spark.pipeline.yaml_file import read_yaml, set_value
 from ottla.spark.session import build_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 Function = TypeVar("Function", bound=Callable[..., "DataFrame"])
 
@@ -115,8 +118,8 @@ class Pipeline:
         """Looks for everything that would keep it from running, brokers and queries included, and starts nothing."""
         model = self.model()
         _check_parts(model)
-        session = _session_for(model, spark, master, None)
-        _checked_frames(model, session)
+        with _session_for(model, spark, master, None) as session:
+            _checked_frames(model, session)
 
     def run(
         self,
@@ -130,17 +133,17 @@ class Pipeline:
     ) -> None:
         """Checks it, and runs it until it is stopped, or with `once` until nothing is left to read.
 
-        It runs in an own session of `spark`'s application, or in an application of its own. `on_start` is given the
-        runner, to stop it with. Raises SpecError, or PipelineFailedError.
+        It runs in a session of its own, of `spark`'s application, of the active one, or of one that is started for it.
+        `on_start` is given the runner, to stop it with. Raises SpecError, or PipelineFailedError.
         """
         model = self.model()
         _check_parts(model)
-        session = _session_for(model, spark, master, log_file)
-        frames = _checked_frames(model, session)
-        runner = Runner(model, frames, session, observer or SilentObserver())
-        if on_start is not None:
-            on_start(runner)
-        runner.run(once=once)
+        with _session_for(model, spark, master, log_file) as session:
+            frames = _checked_frames(model, session)
+            runner = Runner(model, frames, session, observer or SilentObserver())
+            if on_start is not None:
+                on_start(runner)
+            runner.run(once=once)
 
 
 def _check_parts(model: Model) -> None:
@@ -155,15 +158,23 @@ def _check_parts(model: Model) -> None:
         raise SpecError(problems)
 
 
-def _session_for(model: Model, spark: SparkSession | None, master: str | None, log_file: Path | None) -> SparkSession:
-    if spark is None:
-        spark = build_session(model.name, master=master or model.master, conf=model.conf, log_file=log_file)
+@contextmanager
+def _session_for(
+    model: Model, spark: SparkSession | None, master: str | None, log_file: Path | None
+) -> Iterator[SparkSession]:
+    """A session for one pipeline; an application that is started for it ends with it."""
+    given = spark or SparkSession.getActiveSession()
+    application = given or build_session(model.name, master=master or model.master, conf=model.conf, log_file=log_file)
     # Temporary views, settings and listeners of one pipeline are not those of another.
-    session = spark.newSession()
+    session = application.newSession()
     for name, value in model.conf.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
-    return session
+    try:
+        yield session
+    finally:
+        if given is None:
+            application.stop()
 
 
 def _checked_frames(model: Model, session: SparkSession) -> Frames:

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, TextIO
@@ -30,10 +31,10 @@ class Display(Observer, Protocol):
     ) -> None: ...
 
 
-def choose_display(pipeline: str, *, as_json: bool) -> Display:
+def choose_display(pipeline: str, flows: Iterable[str], *, as_json: bool) -> Display:
     if as_json:
         return JsonDisplay(pipeline, sys.stdout)
-    return TableDisplay(pipeline, Console()) if sys.stdout.isatty() else LineDisplay(sys.stdout)
+    return TableDisplay(pipeline, flows, Console()) if sys.stdout.isatty() else LineDisplay(sys.stdout)
 
 
 class _LinesDisplay:
@@ -123,10 +124,9 @@ class _Row:
 class TableDisplay:
     """A table that is drawn again and again in the same place, a row for each flow."""
 
-    def __init__(self, pipeline: str, console: Console) -> None:
+    def __init__(self, pipeline: str, flows: Iterable[str], console: Console) -> None:
         self._pipeline = pipeline
-        self._console = console
-        self._rows: dict[str, _Row] = {}
+        self._rows = {flow: _Row() for flow in flows}
         self._lock = threading.Lock()
         self._live = Live(
             get_renderable=self.render, console=console, refresh_per_second=_REFRESHES_PER_SECOND, transient=False
@@ -152,16 +152,13 @@ class TableDisplay:
                 table.add_row(flow, row.state, *facts)
         return table
 
-    def _row(self, flow: str) -> _Row:
-        return self._rows.setdefault(flow, _Row())
-
     def flow_started(self, flow: str) -> None:
         with self._lock:
-            self._row(flow).state = "running"
+            self._rows[flow].state = "running"
 
     def flow_progressed(self, flow: str, progress: QueryProgress) -> None:
         with self._lock:
-            row = self._row(flow)
+            row = self._rows[flow]
             row.batch = str(progress.batch_id)
             row.rows += progress.input_rows
             row.rate = f"{progress.rows_per_second:.0f}"
@@ -170,14 +167,14 @@ class TableDisplay:
 
     def flow_restarting(self, flow: str, error: str, *, failures: int, wait_ms: int) -> None:
         with self._lock:
-            row = self._row(flow)
+            row = self._rows[flow]
             row.state, row.last_error = f"waits {wait_ms / 1000:g} s", error
 
     def flow_failed(self, flow: str, error: str) -> None:
         with self._lock:
-            row = self._row(flow)
+            row = self._rows[flow]
             row.state, row.last_error = "failed", error
 
     def flow_ended(self, flow: str) -> None:
         with self._lock:
-            self._row(flow).state = "ended"
+            self._rows[flow].state = "ended"
