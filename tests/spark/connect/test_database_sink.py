@@ -15,6 +15,7 @@ import pytest
 from ottla.spark.connect.batch_writer import BatchWriter
 from ottla.spark.connect.database import open_database, quoted_table
 from ottla.spark.connect.database_target import Target
+from ottla.spark.pipeline.failures import is_passing
 from tests.spark.postgres import PostgresProcess
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ class Feed:
         )
 
 
-def run(frame: DataFrame, writer: BatchWriter) -> None:
+def run(frame: DataFrame, writer: BatchWriter, mode: str = "append") -> None:
     query = (
         frame.writeStream.foreachBatch(writer)
+        .outputMode(mode)
         .option("checkpointLocation", writer.checkpoint)
         .trigger(availableNow=True)
         .start()
@@ -102,8 +104,9 @@ def test_another_checkpoint_is_refused_unless_it_is_accepted(feed: Feed, tmp_pat
     feed.add(1)
     target = Target(open_database(f"sqlite:{tmp_path}/out.db"), "rows", create=True)
     run(feed.frame(), BatchWriter(target, "rows", str(tmp_path / "checkpoint")))
-    with pytest.raises(StreamingQueryException, match="another checkpoint"):
+    with pytest.raises(StreamingQueryException, match="another checkpoint") as caught:
         run(feed.frame(), BatchWriter(target, "rows", str(tmp_path / "new")))
+    assert not is_passing(str(caught.value))
     assert counts_in_sqlite(tmp_path / "out.db", "rows") == (1000, 1000)
     accepting = Target(target.database, "rows", accept_new_checkpoint=True)
     run(feed.frame(), BatchWriter(accepting, "rows", str(tmp_path / "newer")))
@@ -184,18 +187,38 @@ def test_a_big_batch_goes_over_to_the_tasks(feed: Feed, postgres: PostgresProces
     assert dict(rows) == latest
 
 
-def test_complete_results_replace_each_other(feed: Feed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_totals_survive_a_replay(feed: Feed, tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
+    """A query with state: in SQLite its results replace each other, in PostgreSQL its tasks upsert them."""
     feed.add(2)
-    target = Target(open_database(f"sqlite:{tmp_path}/out.db"), "totals", mode="replace", create=True)
+    if kind == "sqlite":
+        target = Target(open_database(f"sqlite:{tmp_path}/out.db"), "totals", mode="replace", create=True)
+    else:
+        server: PostgresProcess = request.getfixturevalue("postgres")
+        database = open_database(server.url)
+        target = Target(database, f"totals_{next(_numbers)}", mode="upsert", keys=("id",), create=True, staging_rows=2)
     totals = feed.frame().selectExpr("id % 3 AS id").groupBy("id").count()
-    writer = BatchWriter(target, "totals", str(tmp_path / "checkpoint"))
-    query = (
-        totals.writeStream.foreachBatch(writer)
-        .outputMode("complete")
-        .option("checkpointLocation", writer.checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    with sqlite3.connect(tmp_path / "out.db") as connection:
-        assert dict(connection.execute("SELECT * FROM totals")) == {0: 667, 1: 667, 2: 666}
+    checkpoint = tmp_path / "checkpoint"
+    run(totals, BatchWriter(target, target.table, str(checkpoint)), "complete")
+    for name in ("1", ".1.crc"):
+        (checkpoint / "commits" / name).unlink()
+    feed.add()
+    run(totals, BatchWriter(target, target.table, str(checkpoint)), "complete")
+    expected = {0: 1000, 1: 1000, 2: 1000}
+    if kind == "sqlite":
+        with sqlite3.connect(tmp_path / "out.db") as connection:
+            assert dict(connection.execute("SELECT * FROM totals")) == expected
+    else:
+        with server.connect() as connection_to_server:
+            assert dict(connection_to_server.execute(f"SELECT * FROM {target.table}".encode()).fetchall()) == expected
+
+
+def test_a_database_that_is_away_is_something_that_passes(feed: Feed, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    feed.add()
+    target = Target(open_database("postgresql://me:secret@127.0.0.1:1/none"), "rows", create=True)
+    with pytest.raises(StreamingQueryException) as caught:
+        run(feed.frame(), BatchWriter(target, "rows", str(tmp_path / "checkpoint")))
+    assert is_passing(str(caught.value))
+    assert "secret" not in str(caught.value)

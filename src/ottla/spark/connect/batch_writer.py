@@ -39,15 +39,21 @@ class BatchWriter:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         batch = batch_progress(frame.sparkSession, self.checkpoint, batch_id)
         self._prepare(frame.schema)
+        if not self._write(frame, batch):
+            _logger.info("batch %d of sink %s was written before: its rows are dropped", batch_id, self.sink)
+            # Computed all the same: Spark insists that a query with state has made the state of every batch it ran.
+            frame.write.format("noop").mode("overwrite").save()
+
+    def _write(self, frame: DataFrame, batch: Progress) -> bool:
+        """False if the batch was there already."""
         if not self._by_tasks:
             try:
-                self._write_by_driver(frame, batch)
-                return
+                return self._write_by_driver(frame, batch)
             except TooManyRowsError:
-                _logger.info("batch %d of sink %s is large: from now on its tasks write", batch_id, self.sink)
+                _logger.info("batch %d of sink %s is large: from now on its tasks write", batch.batch_id, self.sink)
                 self._by_tasks = True
         assert self._staging is not None
-        self._write_by_tasks(self._staging, frame, batch)
+        return self._write_by_tasks(self._staging, frame, batch)
 
     def _prepare(self, schema: StructType) -> None:
         """Once a run: the table, and away with what runs that were killed have left behind."""
@@ -68,19 +74,18 @@ class BatchWriter:
         session.claim(self.sink)
         remembered = session.progress(self.sink)
         accept = self.target.accept_new_checkpoint
-        wanted = must_write(remembered, batch, sink=self.sink, accept_new_checkpoint=accept)
-        if not wanted:
-            _logger.info("batch %d of sink %s was written before: nothing to do", batch.batch_id, self.sink)
-        return wanted
+        return must_write(remembered, batch, sink=self.sink, accept_new_checkpoint=accept)
 
-    def _write_by_driver(self, frame: DataFrame, batch: Progress) -> None:
+    def _write_by_driver(self, frame: DataFrame, batch: Progress) -> bool:
         with self.target.database.transaction() as session:
-            if self._begin(session, batch):
-                if self.target.mode == "changes":
-                    self._apply_changes(session, frame)
-                else:
-                    self._write_rows(session, frame)
-                session.save_progress(self.sink, batch)
+            if not self._begin(session, batch):
+                return False
+            if self.target.mode == "changes":
+                self._apply_changes(session, frame)
+            else:
+                self._write_rows(session, frame)
+            session.save_progress(self.sink, batch)
+        return True
 
     def _write_rows(self, session: Session, frame: DataFrame) -> None:
         target = self.target
@@ -101,11 +106,11 @@ class BatchWriter:
         for step in fold.steps(_ordered_changes(frame)):
             session.run(step.statement, step.rows)
 
-    def _write_by_tasks(self, staging: Staging, frame: DataFrame, batch: Progress) -> None:
+    def _write_by_tasks(self, staging: Staging, frame: DataFrame, batch: Progress) -> bool:
         target = self.target
         with target.database.transaction() as session:
             if not self._begin(session, batch):
-                return
+                return False
         filled = staging.fill(frame, target.table)
         with target.database.transaction() as session:
             # Looked at again: another driver may have written the batch while our tasks were at work.
@@ -113,8 +118,8 @@ class BatchWriter:
                 keys = target.keys if target.mode == "upsert" else ()
                 staging.take_over(session, filled, target.table, frame.columns, keys)
                 session.save_progress(self.sink, batch)
-            else:
-                staging.drop(session, filled)
+        staging.drop(filled)
+        return True
 
 
 def _ordered_changes(frame: DataFrame) -> Iterator[Change]:

@@ -6,6 +6,7 @@ Spark has committed a batch; until then the same offsets give the same rows in t
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -51,7 +52,9 @@ class ChangeOptions(NamedTuple):
     url: str
     slot: str
     publication: str
-    snapshot: bool
+    tables: tuple[str, ...] = ()
+    """What the publication holds if it has to be made; nothing named stands for all tables."""
+    snapshot: bool = True
     """Whether the rows that are there at the first start come before the changes."""
     poll_interval_ms: int = 500
     max_changes: int = 100_000
@@ -63,6 +66,7 @@ class ChangeOptions(NamedTuple):
             url=options["url"],
             slot=options["slot"],
             publication=options["publication"],
+            tables=tuple(json.loads(options.get("tables", "[]"))),
             snapshot=options.get("snapshot", "true") == "true",
             poll_interval_ms=int(options.get("pollintervalms", "500")),
             max_changes=int(options.get("maxchanges", "100000")),
@@ -73,6 +77,7 @@ class ChangeOptions(NamedTuple):
             "url": self.url,
             "slot": self.slot,
             "publication": self.publication,
+            "tables": json.dumps(self.tables),
             "snapshot": str(self.snapshot).lower(),
             "pollIntervalMs": str(self.poll_interval_ms),
             "maxChanges": str(self.max_changes),
@@ -147,6 +152,9 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The first start makes the slot. One that is there already is gone on with: it may have been made on purpose,
         or by a start that did not come as far as its first batch."""
         slot = self._slot()
+        # The publication comes first: decoding looks it up as of each change.
+        if not slot.has_publication():
+            slot.create_publication(self._options.tables)
         state = slot.state()
         if state is None:
             slot.create()

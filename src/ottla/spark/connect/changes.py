@@ -23,10 +23,9 @@ _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 class ChangesSource:
     """Options: url, slot, publication, tables, snapshot, poll_interval, max_changes."""
 
-    def __init__(self, section: Section, options: ChangeOptions, tables: list[str]) -> None:
+    def __init__(self, section: Section, options: ChangeOptions) -> None:
         self._section = section
         self.options = options
-        self.tables = tables
 
     @classmethod
     def from_section(cls, section: Section) -> Self:
@@ -40,15 +39,15 @@ class ChangesSource:
             url=url,
             slot=slot,
             publication=section.take("publication", str, slot),
+            tables=tuple(section.take("tables", list[str], [])),
             snapshot=section.take("snapshot", bool, True),
             poll_interval_ms=section.take_duration_ms("poll_interval", 500),
             max_changes=section.take("max_changes", int, 100_000),
         )
-        tables = section.take("tables", list[str], [])
         section.finish()
         if options.max_changes < 1:
             section.fail("max_changes", "'max_changes' must be at least 1")
-        return cls(section, options, tables)
+        return cls(section, options)
 
     def check(self) -> Sequence[Finding]:
         try:
@@ -64,23 +63,18 @@ class ChangesSource:
             found.append(self._section.problem("url", "the server must run with wal_level = logical"))
         slot = ReplicationSlot(connection, self.options.slot, self.options.publication)
         slot.state()
-        if not self.tables and not slot.has_publication():
+        if not self.options.tables and not slot.has_publication():
             found.append(
                 self._section.problem(
                     "publication",
                     f"there is no publication {self.options.publication!r}: make it, or name the 'tables'",
                 )
             )
-        missing = [table for table in self.tables if not table_columns(connection, table)]
+        missing = [table for table in self.options.tables if not table_columns(connection, table)]
         if missing:
             found.append(self._section.problem("tables", f"there is no table {', '.join(missing)}"))
         return found
 
     def load(self, spark: SparkSession) -> DataFrame:
-        # A publication has to be there before the slot: decoding looks it up as of each change.
-        with connect(self.options.url, autocommit=True) as connection:
-            slot = ReplicationSlot(connection, self.options.slot, self.options.publication)
-            if not slot.has_publication():
-                slot.create_publication(self.tables)
         spark.dataSource.register(PostgresChangeSource)
         return spark.readStream.format(CHANGES_FORMAT).options(**self.options.spark_options()).load()

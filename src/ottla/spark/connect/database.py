@@ -89,14 +89,14 @@ class Staging(Protocol):
         """Moves the rows into `table`; with keys as an upsert."""
         ...
 
-    def drop(self, session: Session, filled: Filled) -> None: ...
+    def drop(self, filled: Filled) -> None: ...
 
 
 class Database(Protocol):
     shown_url: str
     """The address without its password, for messages."""
 
-    def transaction(self) -> AbstractContextManager[Session]:
+    def transaction(self, *, read_only: bool = False) -> AbstractContextManager[Session]:
         """Committed at the end of the block, rolled back if it raises. DatabaseError if there is no connection."""
         ...
 

@@ -49,7 +49,7 @@ class Target:
             if not self.create:
                 raise TableSchemaError(f"there is no database {self.database.shown_url}; set create: true to make it")
             return
-        with self.database.transaction() as session:
+        with self.database.transaction(read_only=True) as session:
             columns = session.columns(self.table)
             unique = session.unique_keys(self.table)
         if columns is None:

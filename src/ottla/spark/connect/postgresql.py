@@ -48,10 +48,12 @@ class PostgresDatabase:
         self.shown_url = without_password(url)
 
     @contextmanager
-    def transaction(self) -> Iterator[PostgresSession]:
+    def transaction(self, *, read_only: bool = False) -> Iterator[PostgresSession]:
         try:
             # The block of a psycopg connection commits at its end, rolls back on an exception and closes.
             with connect(self.url) as connection:
+                if read_only:
+                    connection.execute("SET TRANSACTION READ ONLY")
                 yield PostgresSession(connection)
         except psycopg.Error as e:
             raise DatabaseError(f"{self.shown_url}: {str(e).strip()}") from e
@@ -95,12 +97,17 @@ class PostgresSession:
         self._connection.execute(create_statement(table, types, keys))
 
     def claim(self, sink: str) -> None:
+        if self.columns(PROGRESS_TABLE) is None:
+            self._create_progress_table()
+        self._lock(f"sink {sink}")
+
+    def _create_progress_table(self) -> None:
+        # Held until the transaction ends, by all sinks of the database: only when there is something to create.
         self._lock(f"create {PROGRESS_TABLE}")
         self._connection.execute(
             f"CREATE TABLE IF NOT EXISTS {PROGRESS_TABLE} (sink text PRIMARY KEY, query_id text NOT NULL, "
             "batch_id bigint NOT NULL, offsets text NOT NULL, written_at timestamptz NOT NULL DEFAULT now())"
         )
-        self._lock(f"sink {sink}")
 
     def _lock(self, what: str) -> None:
         self._connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"ottla {what}",))
@@ -128,7 +135,7 @@ class PostgresSession:
         columns = empty_copy(table, names)
         self._connection.execute(f"CREATE TEMPORARY TABLE {_ARRIVALS} ON COMMIT DROP AS {columns}")
         copy_batches(self._connection, _ARRIVALS, names, batches, part=0)
-        self._connection.execute(take_over(_ARRIVALS, table, names, keys))
+        self._connection.execute(take_over(_ARRIVALS, table, names, keys, [(0, 0)]))
 
     def run(self, statement: str, rows: Sequence[Sequence[SqlValue]] = ((),)) -> None:
         with self._connection.cursor() as cursor:

@@ -24,8 +24,8 @@ from ottla.spark.connect.database import (
     quoted,
 )
 
-BUSY_TIMEOUT_S = 60
-"""How long a writer waits for another one, which holds the whole file."""
+BUSY_TIMEOUT_S = 600
+"""How long a writer waits for another one, which holds the whole file for as long as its batch takes."""
 
 
 class SqliteDatabase:
@@ -34,16 +34,17 @@ class SqliteDatabase:
         self.shown_url = f"sqlite:{self.path}"
 
     @contextmanager
-    def transaction(self) -> Iterator[SqliteSession]:
+    def transaction(self, *, read_only: bool = False) -> Iterator[SqliteSession]:
         try:
             connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         except sqlite3.Error as e:
             raise DatabaseError(f"{self.shown_url} cannot be opened: {e}") from e
         with closing(connection):
             try:
-                # Readers go on while a batch is written, and the commit costs one sync instead of two.
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("BEGIN IMMEDIATE")
+                if not read_only:
+                    # Readers go on while a batch is written, and the commit costs one sync instead of two.
+                    connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("BEGIN" if read_only else "BEGIN IMMEDIATE")
                 yield SqliteSession(connection)
                 connection.execute("COMMIT")
             except sqlite3.Error as e:

@@ -6,9 +6,11 @@ and only attempts whose success Spark has reported are taken over.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 
+import psycopg
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
@@ -16,8 +18,11 @@ from pyspark.sql import DataFrame
 from ottla.spark.connect.copy_rows import copy_batches
 from ottla.spark.connect.database import Filled, Session, quoted_table
 from ottla.spark.connect.postgresql import connect
-from ottla.spark.connect.staging_sql import empty_copy, keep_only, staging_prefix, take_over
+from ottla.spark.connect.staging_sql import empty_copy, staging_prefix, take_over
 
+_logger = logging.getLogger(__name__)
+
+_LOCK_TIMEOUT_MS = 5000
 _RESULT = pa.schema([("part", pa.int32()), ("attempt", pa.int64()), ("row_count", pa.int64())])
 
 
@@ -26,15 +31,15 @@ class PostgresStaging:
         self._url = url
         self._prefix = staging_prefix(sink)
 
-    def clean(self, prefix: str = "") -> None:
+    def clean(self) -> None:
         with connect(self._url, autocommit=True) as connection:
             found = connection.execute(
                 "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relpersistence = 'u' "
                 "AND starts_with(relname, %s)",
-                (prefix or self._prefix,),
+                (self._prefix,),
             ).fetchall()
-            for (name,) in found:
-                connection.execute(f"DROP TABLE IF EXISTS {name}")
+        for (name,) in found:
+            self._drop(str(name))
 
     def fill(self, frame: DataFrame, table: str) -> Filled:
         staging = self._prefix + uuid.uuid4().hex[:8]
@@ -42,23 +47,27 @@ class PostgresStaging:
             # Not logged: if the server loses it, the batch was not finished and is written again.
             columns = empty_copy(table, frame.columns)
             connection.execute(f"CREATE UNLOGGED TABLE {quoted_table(staging)} AS {columns}")
-        try:
-            task = _CopyTask(self._url, staging, frame.columns)
-            results = frame.mapInArrow(task, "part int, attempt bigint, row_count bigint").collect()
-        except BaseException:
-            self.clean(staging)
-            raise
+        task = _CopyTask(self._url, staging, frame.columns)
+        results = frame.mapInArrow(task, "part int, attempt bigint, row_count bigint").collect()
         return Filled(staging, tuple((row.part, row.attempt) for row in results))
 
     def take_over(
         self, session: Session, filled: Filled, table: str, names: Sequence[str], keys: Sequence[str]
     ) -> None:
-        session.run(keep_only(filled.staging, filled.attempts))
-        session.run(take_over(filled.staging, table, names, keys))
-        self.drop(session, filled)
+        if filled.attempts:
+            session.run(take_over(filled.staging, table, names, keys, filled.attempts))
 
-    def drop(self, session: Session, filled: Filled) -> None:
-        session.run(f"DROP TABLE {quoted_table(filled.staging)}")
+    def drop(self, filled: Filled) -> None:
+        self._drop(quoted_table(filled.staging))
+
+    def _drop(self, table: str) -> None:
+        """An attempt that was given up may still hold the table; the next start tries again."""
+        with connect(self._url, autocommit=True) as connection:
+            connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT_MS}ms'")
+            try:
+                connection.execute(f"DROP TABLE IF EXISTS {table}")
+            except psycopg.errors.LockNotAvailable:
+                _logger.warning("the staging table %s is in use and stays until the next start", table)
 
 
 class _CopyTask:

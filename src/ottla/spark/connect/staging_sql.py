@@ -25,20 +25,18 @@ def empty_copy(table: str, names: Sequence[str]) -> str:
     )
 
 
-def keep_only(staging: str, attempts: Iterable[tuple[int, int]]) -> str:
-    """Deletes the rows of all attempts but these (part, attempt)."""
-    kept = ", ".join(f"({part:d}, {attempt:d})" for part, attempt in attempts)
-    where = f" WHERE ({PART}, {ATTEMPT}) NOT IN ({kept})" if kept else ""
-    return f"DELETE FROM {quoted_table(staging)}{where}"
-
-
-def take_over(staging: str, table: str, names: Sequence[str], keys: Sequence[str]) -> str:
-    """All rows of the staging table into the real one; with keys, the last row of each key replaces the one there."""
+def take_over(
+    staging: str, table: str, names: Sequence[str], keys: Sequence[str], attempts: Iterable[tuple[int, int]]
+) -> str:
+    """The rows of these attempts (part, attempt) into the real table; with keys, the last row of each key replaces the
+    one there. Attempts are chosen by the same statement that reads: others may commit rows at any moment."""
     listed = quoted_list(names)
+    chosen = ", ".join(f"({part:d}, {attempt:d})" for part, attempt in attempts)
+    rows = f"FROM {quoted_table(staging)} WHERE ({PART}, {ATTEMPT}) IN ({chosen})"
     insert = f"INSERT INTO {quoted_table(table)} ({listed})"
     if not keys:
-        return f"{insert} SELECT {listed} FROM {quoted_table(staging)}"
+        return f"{insert} SELECT {listed} {rows}"
     return (
-        f"{insert} SELECT DISTINCT ON ({quoted_list(keys)}) {listed} FROM {quoted_table(staging)} "
+        f"{insert} SELECT DISTINCT ON ({quoted_list(keys)}) {listed} {rows} "
         f"ORDER BY {quoted_list(keys)}, {PART} DESC, {ROW} DESC {conflict_clause(names, keys)}"
     )
