@@ -44,6 +44,7 @@ def fill(broker: BrokerProcess, topic: str) -> None:
             ends()
 
 
+@pytest.mark.timeout(300)
 def test_the_same_queries_give_the_same_answers(spark_broker: BrokerProcess, new_topic: str, tmp_path: Path) -> None:
     try:
         jars = fetch_kafka_source()
@@ -64,7 +65,7 @@ def test_the_same_queries_give_the_same_answers(spark_broker: BrokerProcess, new
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_DIRS": str(tmp_path / "local")},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -222,7 +222,7 @@ def test_aborted_records_and_markers_are_passed_over(broker: BrokerProcess, topi
 
 
 def test_micro_batches_follow_one_another(broker: BrokerProcess) -> None:
-    reader = stream_reader(broker, subscribe=TOPIC, startingOffsets=by_partition(-2, 10, -1), maxOffsetsPerTrigger=9)
+    reader = stream_reader(broker, subscribe=TOPIC, startingOffsets=by_partition(-2, 10, 20), maxOffsetsPerTrigger=9)
     assert reader.getDefaultReadLimit() == ReadMaxRows(9)
     start = reader.initialOffset()
     assert start == {TOPIC: {"0": 0, "1": 10, "2": 20}}
@@ -246,6 +246,35 @@ def test_a_stream_starts_at_the_end_unless_told_otherwise(broker: BrokerProcess)
     assert stream_reader(broker, subscribe=TOPIC).initialOffset() == {TOPIC: {"0": 20, "1": 20, "2": 20}}
     at_group = stream_reader(broker, subscribe=TOPIC, startingOffsets="group:readers")
     assert at_group.initialOffset() == {TOPIC: {"0": 15, "1": 0, "2": 20}}
+
+
+def test_the_end_a_stream_starts_at_stays_where_it_was(broker: BrokerProcess, topic: str) -> None:
+    """A first micro-batch that is run again after a crash, when the log has grown, must not find another start."""
+    send(broker, topic, 0, 3)
+    reader = stream_reader(broker, subscribe=topic)
+    start = reader.initialOffset()
+    send(broker, topic, 0, 3)
+    assert reader.initialOffset() == start == {topic: {"0": 3, "1": 0}}
+    first = reader.latestOffset(start, ALL)
+    assert first == start, "nothing is in a micro-batch of which one end is not written down"
+    assert reader.partitions(start, first) == []
+    second = reader.latestOffset(first, ALL)
+    assert offsets_of(read_tasks(reader, reader.partitions(first, second))) == {0: [3, 4, 5]}
+
+    restarted = stream_reader(broker, subscribe=topic)
+    assert restarted.initialOffset() == {topic: {"0": 6, "1": 0}}
+    assert restarted.partitions(restarted.initialOffset(), first) == []
+    assert restarted.latestOffset(first, ALL) == second
+
+
+def test_available_now_that_starts_at_the_end_has_nothing_to_do(broker: BrokerProcess, topic: str) -> None:
+    send(broker, topic, 0, 3)
+    reader = stream_reader(broker, subscribe=topic)
+    reader.prepareForTriggerAvailableNow()
+    send(broker, topic, 0, 3)
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) == start
+    assert reader.latestOffset(start, ALL) == start
 
 
 def test_available_now_is_what_was_there_when_the_query_began(broker: BrokerProcess, topic: str) -> None:
@@ -277,7 +306,7 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(
     send(broker, topic, 0, 3)
     reader = stream_reader(broker, subscribePattern=f"{topic}.*")
     start = reader.initialOffset()
-    assert start == {topic: {"0": 3, "1": 0}}
+    assert reader.latestOffset(start, ALL) == start == {topic: {"0": 3, "1": 0}}
     admin.create_partitions({topic: 3}).check()
     admin.create_topics([ottla.NewTopic(f"{topic}-more", 1)]).check()
     send(broker, topic, 2, 4)

@@ -199,6 +199,33 @@ def test_a_stream_goes_on_where_its_checkpoint_says(
     assert third.offsets == {1: [9, 10, 11]}
 
 
+def test_a_stream_that_starts_at_the_end_of_a_growing_log_misses_nothing(
+    spark: SparkSession, spark_broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    rows = Rows()
+    stop = threading.Event()
+
+    def trickle() -> None:
+        with Producer(bootstrap_servers=spark_broker.bootstrap) as producer:
+            while not stop.wait(0.01):
+                producer.send(topic, b"x", partition=0)
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    started = None
+    try:
+        started = start_stream(spark, spark_broker, tmp_path, rows, once=False, subscribe=topic)
+        rows.wait_for(lambda offsets: len(offsets.get(0, ())) > 50)
+    finally:
+        stop.set()
+        thread.join()
+        if started is not None:
+            started.stop()
+    assert started.exception() is None
+    (seen,) = rows.offsets.values()
+    assert seen == list(range(seen[0], seen[0] + len(seen)))
+
+
 def test_a_stream_notices_records_and_partitions_that_come_while_it_runs(
     spark: SparkSession, spark_broker: BrokerProcess, admin: Admin, topic: str, tmp_path: Path
 ) -> None:

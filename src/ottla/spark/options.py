@@ -112,6 +112,11 @@ class SourceOptions:
     poll_timeout_ms: int
     reads_committed: bool
 
+    @property
+    def starts_at_the_end(self) -> bool:
+        """In one partition at least: it starts at a place that moves as long as records come."""
+        return _names_edge(self.starting, LATEST) or self.starting_at_latest_if_none
+
     @classmethod
     def for_either(cls, options: Mapping[str, str]) -> SourceOptions:
         """Before it is known whether the query is a stream: what is wrong for both is refused."""

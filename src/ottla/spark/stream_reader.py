@@ -42,13 +42,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._final: Offsets | None = None
         """Where a query that only wants what is available now has to stop."""
         self._triggered_s: float | None = None
+        self._initial: Offsets | None = None
+        self._has_begun = False
 
     # Offsets, in the process that lives as long as the query
 
     def initialOffset(self) -> OffsetJson:  # noqa: N802
-        logs = self._topics.first_logs()
-        self._take_note(logs)
-        return to_json(self._topics.starting(logs))
+        """Where a query without a checkpoint starts. Spark asks more than once, and logs grow meanwhile."""
+        if self._initial is None:
+            logs = self._topics.first_logs()
+            self._take_note(logs)
+            self._initial = self._topics.starting(logs)
+        return to_json(self._initial)
+
+    def _begins_empty(self, start: Offsets) -> bool:
+        """Whether this is the first micro-batch of a query that starts at the end of what there is.
+
+        Spark writes down where a micro-batch ends, and asks anew where the first one starts if it has to be run again;
+        the end of the log is another place by then. So the first one holds nothing, and all others have both ends
+        written down.
+        """
+        return start == self._initial and self._options.starts_at_the_end
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options.max_offsets_per_trigger is not None:
@@ -64,6 +78,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> OffsetJson:  # noqa: N802
         begun = from_json(start)
+        if not self._has_begun:
+            self._has_begun = True
+            if self._begins_empty(begun):
+                return to_json(begun)
         deadline_s = time.monotonic() + _IDLE_WAIT_S
         while True:
             end = self._next_end(begun, limit)
@@ -74,11 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next_end(self, start: Offsets, limit: ReadLimit) -> Offsets:
         logs = self._topics.logs()
         made_anew = self._take_note(logs)
-        latest = logs.latest
-        if self._final is not None:
-            latest = {one: min(offset, self._final[one]) for one, offset in latest.items() if one in self._final}
-            # A partition that is younger than the goal may be in the start already, from before a restart.
-            latest.update({one: start[one] for one in start if one in logs.latest and one not in latest})
+        latest = logs.latest if self._final is None else _capped(logs.latest, self._final, start)
         lost = losses(start, logs.earliest, logs.latest)
         report_loss(lost or made_anew, fail=self._options.fail_on_data_loss)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -119,6 +133,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, ended = from_json(start), from_json(end)
+        if self._begins_empty(begun) and all(ended[one] <= begun.get(one, 0) for one in ended):
+            return []
         if self._options.fail_on_data_loss:
             gone = [f"{one} is gone, and was read up to offset {begun[one]}" for one in sorted(set(begun) - set(ended))]
             shorter = [
@@ -133,3 +149,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._ranges.read(partition)
+
+
+def _capped(latest: Offsets, final: Offsets, start: Offsets) -> Offsets:
+    """Ends up to the goal of a query; where it is there already, or beyond from before a restart, it stays."""
+    return {
+        one: min(offset, max(final.get(one, 0), start.get(one, 0)))
+        for one, offset in latest.items()
+        if one in final or one in start
+    }
