@@ -117,11 +117,13 @@ class Connection:
         _, position = read_response_header(frame, message.API_KEY, used)
         return response_class.decode(frame, used, position)[0]
 
-    async def exchange(self, encode: Callable[[int], bytes], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> memoryview:
+    async def exchange(
+        self, encode: Callable[[int], bytes | list[bytes]], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> memoryview:
         """One request, already encoded, for one reply, not yet decoded.
 
-        `encode` gets the correlation id and gives the whole frame, size included. The reply comes without its size
-        and belongs to the caller: nothing else will write to that memory.
+        `encode` gets the correlation id and gives the whole frame, size included, or its parts. The reply comes without
+        its size and belongs to the caller: nothing else will write to that memory.
         """
         await self._wait_until_writable()
         frame = encode(self._next_correlation_id())
@@ -158,9 +160,12 @@ class Connection:
         self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
         return self._last_correlation_id
 
-    def _write(self, frame: bytes) -> None:
+    def _write(self, frame: bytes | list[bytes]) -> None:
         assert self._transport is not None
-        self._transport.write(frame)
+        if isinstance(frame, list):
+            self._transport.writelines(frame)
+        else:
+            self._transport.write(frame)
 
     # Versions
 

@@ -14,6 +14,7 @@ except ImportError as e:
         f"columns need numpy and pyarrow, and {e.name} is missing: pip install 'ottla[columns]'", name=e.name
     ) from e
 
+from ottla.base.memory import keep_freed_memory
 from ottla.records.columns_decode import DecodedColumns, decode_columns
 from ottla.records.columns_encode import EncodedBatch, encode_columns
 from ottla.records.columns_schema import COLUMN_NAMES, HEADERS_TYPE, columns_schema
@@ -27,3 +28,5 @@ __all__ = [
     "decode_columns",
     "encode_columns",
 ]
+
+keep_freed_memory()

@@ -25,6 +25,7 @@ from ottla.records.batch import (
     BatchHeader,
     increment_sequence,
     pack_batch,
+    pack_in_place,
 )
 from ottla.records.columns_input import NO_HEADERS, RecordColumns
 from ottla.records.columns_varint import Int64s, VarintColumn, join_varints
@@ -41,7 +42,8 @@ _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
 class EncodedBatch(NamedTuple):
-    data: bytes
+    data: memoryview
+    """Can be written to: whoever sends it may still have to say in whose name."""
     first_row: int
     record_count: int
 
@@ -89,8 +91,11 @@ def encode_columns(
                 sequence,
                 count,
             )
-            records = payload[bounds[index] : bounds[index + 1]]
-            data = pack_batch(header, compress(codec, records, level) if codec else records)
+            data = payload[bounds[index] : bounds[index + 1]]
+            if codec:
+                data = memoryview(bytearray(pack_batch(header, compress(codec, data[HEADER_SIZE:], level))))
+            else:
+                pack_in_place(header, data)
             batches.append(EncodedBatch(data, first, count))
     return batches
 
@@ -121,7 +126,10 @@ def _groups(columns: RecordColumns, max_batch_size: int) -> list[tuple[Int64s, i
 
 
 def _encode_rows(columns: RecordColumns, firsts: Int64s, last: int) -> tuple[memoryview, list[int]]:
-    """The records of the batches that begin at `firsts` up to the row `last`, and where in them each batch begins."""
+    """The records of the batches that begin at `firsts` up to the row `last`, and where each batch begins.
+
+    Before the records of each batch there is room for its header.
+    """
     start = int(firsts[0])
     part = columns.slice(start, last)
     rows = last - start
@@ -135,10 +143,12 @@ def _encode_rows(columns: RecordColumns, firsts: Int64s, last: int) -> tuple[mem
         1 + timestamp_deltas.sizes + offset_deltas.sizes + key_lengths.sizes + value_lengths.sizes
     )
     head: list[VarintColumn | int] = [VarintColumn(body_sizes), 0, timestamp_deltas, offset_deltas, key_lengths]
+    room = np.zeros(rows, np.int64)
+    room[firsts - start] = HEADER_SIZE
     if part.keys is None:
-        pieces = [join_varints([*head, value_lengths])]
+        pieces = [join_varints([*head, value_lengths], room)]
     else:
-        pieces = [join_varints(head), part.keys, join_varints([value_lengths])]
+        pieces = [join_varints(head, room), part.keys, join_varints([value_lengths])]
     if part.values is not None:
         pieces.append(part.values)
     pieces.append(NO_HEADERS if part.headers is None else part.headers)
@@ -151,4 +161,5 @@ def _encode_rows(columns: RecordColumns, firsts: Int64s, last: int) -> tuple[mem
     _, offsets_buffer, data = joined.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[joined.offset : joined.offset + rows + 1]
     bounds = [*offsets[firsts - start].tolist(), int(offsets[rows])]
-    return memoryview(data), bounds
+    # What Arrow has just made belongs to nobody else, so headers can be written into it.
+    return memoryview(data if data.is_mutable else bytearray(data)).cast("B"), bounds

@@ -6,6 +6,7 @@ The one is the timestamp: Kafka keeps milliseconds and so does the column, Spark
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -33,7 +34,11 @@ PLAIN_COLUMNS: Final = ("key", "value", "offset", "timestamp", "timestampType")
 
 def columns_schema(columns: Iterable[str]) -> Any:
     """The Arrow schema of the asked columns, always in the order of `COLUMN_NAMES`."""
-    asked = set(columns)
+    return _schema_of(frozenset(columns))
+
+
+@lru_cache(maxsize=64)
+def _schema_of(asked: frozenset[str]) -> Any:
     unknown = sorted(asked - _TYPES.keys())
     if unknown:
         raise ValueError(f"records have no column {unknown[0]!r}; known: {', '.join(COLUMN_NAMES)}")

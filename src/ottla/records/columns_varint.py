@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ from ottla.base.errors import CorruptBatchError
 Octets: TypeAlias = npt.NDArray[np.uint8]
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
+_MIN_ROWS_PER_RUN = 64
 _LOW = np.uint64(0x7F)
 _MORE = np.uint64(0x80)
 
@@ -91,16 +93,26 @@ class VarintColumn:
             out[positions[rows] + index] = (rest & _LOW | more).astype(np.uint8)
 
 
-def join_varints(columns: Sequence[VarintColumn | int]) -> Any:
-    """An Arrow binary array with the varints of each row one after the other; an int is one byte, the same in all."""
+def join_varints(columns: Sequence[VarintColumn | int], room: Int64s | None = None) -> Any:
+    """An Arrow binary array with the varints of each row one after the other; an int is one byte, the same in all.
+
+    `room` says how many bytes are left free before each row's.
+    """
     count = next(len(column.raw) for column in columns if isinstance(column, VarintColumn))
-    offsets = np.zeros(count + 1, np.int64)
-    total = offsets[1:]
+    widths = np.zeros(count, np.int64)
     for column in columns:
-        total += 1 if isinstance(column, int) else column.sizes
-    np.cumsum(total, out=total)
-    out = np.empty(int(offsets[-1]), np.uint8)
-    positions = offsets[:-1].copy()
+        widths += 1 if isinstance(column, int) else column.sizes
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(widths if room is None else widths + room, out=offsets[1:])
+    out: Octets = np.empty(int(offsets[-1]), np.uint8)
+    positions = offsets[:-1].copy() if room is None else offsets[:-1] + room
+    cuts = (np.flatnonzero(np.diff(widths) if room is None else np.diff(widths) | room[1:]) + 1).tolist()
+    if count >= _MIN_ROWS_PER_RUN * (len(cuts) + 1) and _are_even(columns, [0, *cuts]):
+        for first, last in pairwise([0, *cuts, count]):
+            at = int(positions[first])
+            rows = out[at : at + (last - first) * int(widths[first])].reshape(last - first, -1)
+            _write_evenly(columns, first, last, rows)
+        return binary_array(offsets, out)
     for column in columns:
         if isinstance(column, int):
             out[positions] = column
@@ -109,6 +121,33 @@ def join_varints(columns: Sequence[VarintColumn | int]) -> Any:
             column.write(out, positions)
             positions += column.sizes
     return binary_array(offsets, out)
+
+
+def _are_even(columns: Sequence[VarintColumn | int], firsts: list[int]) -> bool:
+    """Whether each column has varints of one size from each of the rows `firsts` to the next."""
+    for column in columns:
+        if (
+            not isinstance(column, int)
+            and (np.minimum.reduceat(column.sizes, firsts) != np.maximum.reduceat(column.sizes, firsts)).any()
+        ):
+            return False
+    return True
+
+
+def _write_evenly(columns: Sequence[VarintColumn | int], first: int, last: int, rows: Octets) -> None:
+    """Writes the rows from `first` on, which all take the same bytes for the same columns."""
+    at = 0
+    for column in columns:
+        if isinstance(column, int):
+            rows[:, at] = column
+            at += 1
+            continue
+        raw = column.raw[first:last]
+        size = int(column.sizes[first])
+        for index in range(size):
+            more = 0x80 if index < size - 1 else 0
+            rows[:, at] = ((raw >> np.uint64(7 * index)) & _LOW | np.uint64(more)).astype(np.uint8)
+            at += 1
 
 
 def binary_array(offsets: npt.NDArray[Any], data: Any) -> Any:

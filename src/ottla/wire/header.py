@@ -158,12 +158,17 @@ def encode_response_frame(response: Response, api_version: int, correlation_id: 
 
 def encode_request_frame(request: Request, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
     """A whole request frame, size included."""
+    return b"".join(encode_request_parts(request, api_version, correlation_id, client_id))
+
+
+def encode_request_parts(request: Request, api_version: int, correlation_id: int, client_id: str | None) -> list[bytes]:
+    """The same frame in parts, of which record batches are as they were given: for who can write without joining."""
     out: list[bytes] = [b"", b""]
     request.encode_into(out, api_version)
     header_version = request_header_version(request.API_KEY, api_version)
     out[1] = request_header_bytes(header_version, request.API_KEY, api_version, correlation_id, client_id)
     out[0] = sum(map(len, out)).to_bytes(4, "big")
-    return b"".join(out)
+    return out
 
 
 def request_header_bytes(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ottla.base.clock import SystemClock
 from ottla.base.errors import ERRORS, ErrorCode, KafkaError, OttlaError
+from ottla.base.memory import keep_freed_memory
 from ottla.base.types import TopicPartition
 from ottla.client.aio.cluster_link import GROUP, ClusterLink
 from ottla.client.aio.position_finder import COORDINATOR_ERRORS, UNREACHABLE, PositionFinder, as_client_error
@@ -100,6 +101,7 @@ class ConsumerEngine:
     # Life
 
     async def start(self) -> None:
+        keep_freed_memory()
         await self.link.find_cluster(self.now_ms())
         self.spawn(self._drive())
 

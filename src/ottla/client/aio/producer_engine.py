@@ -29,7 +29,7 @@ from ottla.net.connection import Connection
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from ottla.wire.header import encode_request_frame, read_response_header
+from ottla.wire.header import encode_request_parts, read_response_header
 
 log = logging.getLogger(__name__)
 
@@ -210,9 +210,10 @@ class ProducerEngine:
         )
 
     async def _exchange(self, connection: Connection, request: ProduceRequest, version: int, turn: _Turn) -> memoryview:
-        def encode(correlation_id: int) -> bytes:
+        def encode(correlation_id: int) -> list[bytes]:
             turn.end()
-            return encode_request_frame(request, version, correlation_id, connection.client_id)
+            # Megabytes of records are not copied once more to be one piece with their header.
+            return encode_request_parts(request, version, correlation_id, connection.client_id)
 
         return await connection.exchange(encode, timeout_ms=self.settings.client.request_timeout_ms)
 

@@ -15,8 +15,8 @@ from ottla.records.reader import read_records
 
 
 class EncodedRows(NamedTuple):
-    data: bytes
-    """A whole record batch that does not say yet which producer it is from."""
+    data: memoryview
+    """A whole record batch, to be written to: it does not say yet which producer it is from."""
     record_count: int
 
 
@@ -58,7 +58,7 @@ class EncodedBatch(Batch):
         deadline_ms: int,
     ) -> None:
         super().__init__(*topic_partition, order, opened_ms=opened_ms, deadline_ms=deadline_ms)
-        self._data: bytes | memoryview = rows.data
+        self._data = rows.data
         self._record_count = rows.record_count
         self.size = len(rows.data)
 
@@ -73,26 +73,24 @@ class EncodedBatch(Batch):
         """Known only until the batch is settled; receipts of tables do not tell it."""
         return self.records()[index][3] if self._data else NO_TIMESTAMP
 
-    def encode(self, codec: Codec, level: int | None, *, transactional: bool) -> bytes | memoryview:
+    def encode(self, codec: Codec, level: int | None, *, transactional: bool) -> memoryview:
         return self._data
 
     def number(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         super().number(producer_id, producer_epoch, base_sequence)
-        # A request that is being written may still hold the bytes as they were.
-        data = bytearray(self._data)
+        # Nobody is writing it to a broker now: a batch that is on its way is not numbered anew.
         set_producer(
-            data,
+            self._data,
             0,
-            len(data),
+            len(self._data),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
         )
-        self._data = memoryview(data)
 
     def _settle(self) -> None:
         super()._settle()
-        self._data = b""
+        self._data = memoryview(b"")
 
 
 class TableReceipt:
