@@ -234,6 +234,12 @@ CLIENT_ROW_TARGET = Target(1.5, 3)
 CLIENT_ARROW_TARGET = Target(5, 10)
 """Against confluent-kafka; the other libraries are measured for information."""
 
+SPARK_ROWS = 1_000_000
+SPARK_TIMEOUT_S = 900
+SPARK_READ_TARGETS = {"parquet": Target(0.25, 0.35), "kafka": Target(0.5, 1.0)}
+"""Against the same rows in Parquet files, which Spark reads without leaving its process, and its own Kafka source."""
+SPARK_MICRO_BATCH_TARGET = Target(2.0, 1.3)
+
 START = AbsoluteCase(name="start", title="start to first answer", unit="ms", target=Target(400, 150))
 IDLE_RSS = AbsoluteCase(name="idle-rss", title="memory when idle", unit="MB", target=Target(60, 30))
 PEAK_RSS = AbsoluteCase(name="peak-rss", title="memory, peak of this run", unit="MB", target=None)

@@ -19,6 +19,7 @@ from bench.frames import create_topic, find_coordinator, produce_reply_bytes
 from bench.peers import Peer
 from bench.programs import Programs, run_program
 from bench.row import Row
+from bench.spark_rows import SparkRuns
 from bench.warm_pages import warm
 
 TOPIC_BYTES = 12
@@ -64,6 +65,8 @@ class Bench:
             if wanted("end-to-end"):
                 yield from self._end_to_end(broker, mock, place)
             yield from ClientRuns(broker, place, self.rounds, self.is_quick, self.say).rows(wanted)
+            if not self.is_quick:
+                yield from SparkRuns(broker, place, self.rounds, self.say).rows(wanted)
             if wanted(cases.LONG_POLL.name):
                 yield self._long_poll(broker)
             if wanted(cases.PEAK_RSS.name):
