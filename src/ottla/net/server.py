@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import mmap
 import socket
 from collections import Counter
 from typing import NamedTuple
@@ -41,7 +42,8 @@ class Server:
         self._service = service
         self._limits = limits
         self._context = ConnectionContext(self._loop, service, limits, self._forget)
-        self._file_buffer = memoryview(bytearray(FILE_BUFFER_BYTES))
+        # Unlike a bytearray, a mapping takes no memory before it is used.
+        self._file_buffer = memoryview(mmap.mmap(-1, FILE_BUFFER_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         self._listeners: list[_Listener] = []
         self._connections: dict[int, ClientConnection] = {}
         self._connections_by_host: Counter[str] = Counter()

@@ -111,6 +111,6 @@ class Service(Protocol):
         """Completes the replies that were returned as empty lists. Called before the frames they answer are void."""
 
     def end_turn(self) -> None:
-        """All requests of this turn are handled. Late replies that are completed now leave together with theirs."""
+        """The replies of a turn are about to leave. Late replies that are completed now leave together with them."""
 
     def closed(self, connection: ClientConnection) -> None: ...
