@@ -170,11 +170,20 @@ def _session_for(
     for name, value in model.conf.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
+    # A thread that has not made a session itself has none, and Spark would not find the format in it.
+    _activate(session)
     try:
         yield session
     finally:
         if given is None:
             application.stop()
+        else:
+            _activate(given)
+
+
+def _activate(session: SparkSession) -> None:
+    java_class = SparkSession._get_j_spark_session_class(session._jvm)
+    java_class.setActiveSession(session._jsparkSession)
 
 
 def _checked_frames(model: Model, session: SparkSession) -> Frames:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 
@@ -88,7 +89,7 @@ class Frames:
             yield
         except SpecError as e:
             self._problems += e.problems
-        except (PySparkException, OttlaError) as e:
+        except (PySparkException, Py4JError, OttlaError) as e:
             self._problems.append(section.problem(key, short_message(e)))
 
     def _load(self, name: str, section: Section, load: Callable[[SparkSession], DataFrame]) -> None:
@@ -160,7 +161,7 @@ class Frames:
     def _query(self, view: View) -> DataFrame:
         assert view.sql is not None
         try:
-            return self._spark.sql(view.sql)
+            return self._spark.sql(view.sql.rstrip())
         except PySparkException as e:
             missing = missing_relation(e)
             if missing in self._model.views or missing in self._failed:

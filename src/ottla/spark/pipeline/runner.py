@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from ottla.base.errors import OttlaError
@@ -153,7 +154,7 @@ class Runner:
             elif flow.trigger_ms is not None:
                 writer = writer.trigger(processingTime=f"{flow.trigger_ms} milliseconds")
             run.query = writer.start()
-        except (PySparkException, OttlaError) as e:
+        except (PySparkException, Py4JError, OttlaError) as e:
             self._handle_failure(run, str(e))
             return
         self._observer.flow_started(flow.name)

@@ -10,6 +10,7 @@ _POSITION = re.compile(r"\(line (\d+), pos \d+\)|; line (\d+) pos \d+")
 _CONDITION = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w+")
 _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit|Failure)): ?(.*)$", re.MULTILINE)
+_JAVA_ERROR = re.compile(r"\AAn error occurred while calling [^\n]*\n: (?:[\w$]+\.)+[\w$]+: ")
 NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 
 
@@ -30,6 +31,8 @@ def shorten(text: str) -> str:
 
 
 def _cleaned(text: str) -> str:
+    in_java = _JAVA_ERROR.search(text)
+    text = text if in_java is None else text[in_java.end() :]
     text = _SQL_STATE.split(text, maxsplit=1)[0]
     text = _CONDITION.sub("", text.strip())
     # What follows the first line is advice on catalogs, a plan or a stack trace.

@@ -171,7 +171,7 @@ class TopicSource:
             both = records.select("*", decoded.value.alias(_VALUE), decoded.error.alias(_ERROR))
             good = both.where(f.col(_ERROR).isNull())
         else:
-            where = f.format_string("%s, partition %d, offset %d: ", "topic", "partition", "offset")
+            where = f.format_string("topic %s, partition %d, offset %d: ", "topic", "partition", "offset")
             failure = f.raise_error(f.concat(f.lit(BAD_RECORD), where, decoded.error))
             good = records.select("*", f.when(decoded.error.isNull(), decoded.value).otherwise(failure).alias(_VALUE))
         return good.select(f.col(_VALUE).alias("value") if is_text else f.col(f"{_VALUE}.*"), *metadata)

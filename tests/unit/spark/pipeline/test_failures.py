@@ -71,6 +71,11 @@ def test_what_does_not(failure: str) -> None:
             "\n[PARSE_SYNTAX_ERROR] Syntax error at or near '('. SQLSTATE: 42601 (line 2, pos 18)\n\n== SQL ==\n(",
             "Syntax error at or near '('",
         ),
+        (
+            "An error occurred while calling o7061.start.\n: org.apache.spark.SparkClassNotFoundException: "
+            "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: x. SQLSTATE: 42K02\n\tat org.apache",
+            "Failed to find the data source: x",
+        ),
         (RAISED, "a record cannot be read: topic a, partition 0, offset 7: NETWORK_EXCEPTION"),
         ("plain words", "plain words"),
         ("", ""),
