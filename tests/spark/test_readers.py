@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
@@ -12,6 +13,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 import ottla
 from ottla.base.errors import InvalidConfigError
 from ottla.client.sync import Admin, Producer
+from ottla.records.batch import iter_headers
+from ottla.records.builder import rebuild_batch
+from ottla.records.scan import read_payload, scan_payload
 from ottla.spark.data_loss import DataLossError
 from ottla.spark.topic_offsets import MissingTopicError
 from tests.broker_process import BrokerProcess
@@ -385,3 +389,49 @@ def test_a_broker_that_restarts_is_waited_for(own_broker: BrokerProcess) -> None
     own_broker.start()
     assert reader.latestOffset(end, ALL) == end
     assert offsets_of(read_tasks(reader, reader.partitions(start, end))) == {0: list(range(5))}
+
+
+# Compaction
+
+
+def compact(segment: Path) -> list[int]:
+    """Rewrites a segment of six batches as compaction leaves it; gives the offsets that are still there."""
+    data = segment.read_bytes()
+    batches = [(header, data[at : at + header.size]) for at, header in iter_headers(memoryview(data))]
+    assert [header.record_count for header, _ in batches] == [5] * 6
+    # Some records, none with the batch gone, none with the batch left, all but the last, all, and nothing at the end.
+    kept = [{0, 3}, None, set(), {15, 16, 17, 18}, set(range(20, 25)), set()]
+    written, left = b"", []
+    for (header, batch), offsets in zip(batches, kept, strict=True):
+        if offsets is None:
+            continue
+        payload = read_payload(batch, header)
+        spans = [span for span in scan_payload(payload, header) if span.offset in offsets]
+        written += rebuild_batch(header, payload, spans)
+        left += [span.offset for span in spans]
+    segment.write_bytes(written)
+    return left
+
+
+def test_gaps_that_compaction_leaves_are_passed_over(own_broker: BrokerProcess) -> None:
+    own_broker.start()
+    with Admin(bootstrap_servers=own_broker.bootstrap) as admin:
+        admin.create_topics([ottla.NewTopic("compacted", 1)]).check()
+    for _ in range(6):
+        send(own_broker, "compacted", 0, 5)
+    own_broker.stop()
+    directory = own_broker.data_dir / "compacted-0"
+    left = compact(directory / f"{0:020}.log")
+    for index in [*directory.glob("*.index"), *directory.glob("*.timeindex")]:
+        index.unlink()
+    (own_broker.data_dir / ".kafka_cleanshutdown").unlink()
+    own_broker.start()
+    reader = stream_reader(own_broker, subscribe="compacted", startingOffsets="earliest", maxRecordsPerPartition=1)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert end == {"compacted": {"0": 30}}
+    pieces = reader.partitions(start, end)
+    assert len(pieces) == 30
+    assert offsets_of(read_tasks(reader, pieces)) == {0: left}
+    whole = stream_reader(own_broker, subscribe="compacted")
+    assert offsets_of(read_tasks(whole, whole.partitions(start, end))) == {0: left}
