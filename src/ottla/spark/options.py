@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ottla.base.errors import InvalidConfigError
 from ottla.base.options import MAX_LONG, Between, OneOf, Option, OptionSet, Type, Values
@@ -94,9 +94,10 @@ _NOT_TO_SET = {
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What a source is asked to do, checked. `client` holds the client's own settings."""
+    """What a source is asked to do, checked. `client` holds the settings of the client."""
 
-    client: Mapping[str, str]
+    client: Mapping[str, str] = field(repr=False)
+    """May hold passwords."""
     selection: Selection
     starting: Place
     ending: Place

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -55,7 +55,8 @@ class MissingRecordsError(OttlaError):
 class RangeReader:
     """All that tasks need to know, small enough to be sent with each."""
 
-    consumer: Mapping[str, str]
+    consumer: Mapping[str, str] = field(repr=False)
+    """May hold passwords."""
     columns: SourceColumns
     poll_timeout_ms: int
     fail_on_data_loss: bool

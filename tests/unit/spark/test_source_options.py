@@ -88,6 +88,10 @@ def test_settings_of_the_client_are_passed_on() -> None:
     assert parsed.client == {"bootstrap.servers": "h:9092", "isolation.level": "read_committed", "client.id": "me"}
 
 
+def test_settings_of_the_client_may_be_secret_and_are_not_shown() -> None:
+    assert "h:9092" not in repr(SourceOptions.for_stream(TOPIC))
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
