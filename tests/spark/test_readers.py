@@ -17,6 +17,7 @@ from ottla.records.batch import iter_headers
 from ottla.records.builder import rebuild_batch
 from ottla.records.scan import read_payload, scan_payload
 from ottla.spark.data_loss import DataLossError
+from ottla.spark.range_reader import MissingRecordsError
 from ottla.spark.topic_offsets import MissingTopicError
 from tests.broker_process import BrokerProcess
 from tests.spark.sources import batch_reader, offsets_of, read_tasks, send, stream_reader
@@ -183,6 +184,37 @@ def test_records_deleted_after_planning_are_lost_or_passed_over(
     assert "records were lost" in caplog.text
     admin.delete_records({ottla.TopicPartition(topic, 0): -1}).check()
     assert read_tasks(lax, planned) == []
+
+
+def test_a_topic_that_goes_while_it_is_read_is_a_loss(broker: BrokerProcess, admin: Admin, topic: str) -> None:
+    send(broker, topic, 0, 10)
+    strict = batch_reader(broker, subscribe=topic)
+    lax = batch_reader(broker, subscribe=topic, failOnDataLoss="false")
+    planned = strict.partitions()
+    admin.delete_topics([topic]).check()
+    with pytest.raises(DataLossError, match=f"{topic}-0 is gone"):
+        read_tasks(strict, planned)
+    assert read_tasks(lax, planned) == []
+    admin.create_topics([ottla.NewTopic(topic, 1)]).check()
+    send(broker, topic, 0, 4)
+    with pytest.raises(DataLossError, match=f"{topic}-0 holds offsets 0 up to 4, and 4 up to 10 were to be read"):
+        read_tasks(strict, planned)
+
+
+def test_records_that_do_not_come_are_not_waited_for_forever(broker: BrokerProcess, topic: str) -> None:
+    """An open transaction hides what a plan was told to read."""
+    with Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"{topic}-open") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"x", partition=0)
+        producer.flush()
+        committed = {"kafka.isolation.level": "read_committed", "kafkaConsumer.pollTimeoutMs": 300}
+        reader = stream_reader(broker, subscribe=topic, **committed)
+        tasks = reader.partitions({topic: {"0": 0}}, {topic: {"0": 1}})
+        with pytest.raises(MissingRecordsError, match=f"{topic}-0: nothing came for 300 ms at 0, before 1"):
+            read_tasks(reader, tasks)
+        producer.abort_transaction()
+    assert read_tasks(reader, tasks) == []
 
 
 # Transactions

@@ -23,12 +23,15 @@ from ottla.spark.data_loss import report_loss
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
 from ottla.spark.source_schema import SourceColumns
+from ottla.spark.topic_offsets import log_bounds
 
 _FETCH_BYTES = "4194304"
 _FETCH_WAIT_MS = "5"
 """What a task reads is there. Only what is fetched beyond it would wait, and hold up the next task's first fetch."""
 _POLL_S = 0.1
 """Short, because a range may end with records that nobody is shown, and then nothing comes at all."""
+_LOOK_S = 1.0
+"""Without progress for as long as this, it is looked at what has become of the log."""
 _OFFSET = "offset"
 
 
@@ -85,35 +88,40 @@ class RangeReader:
 
     def _read_on(self, consumer: BytesConsumer, topic_partition: TopicPartition, end_offset: int) -> Iterator[Any]:
         position = consumer.position(topic_partition)
-        moved_s = time.monotonic()
+        moved_s = looked_s = time.monotonic()
         while position < end_offset:
             try:
                 rows = consumer.poll_arrow(_POLL_S, columns=(*self.columns.names, _OFFSET))
             except OffsetOutOfRangeError:
-                if not self._skip_what_is_gone(consumer, topic_partition, position, end_offset):
-                    return
-                rows = None
+                rows, looked_s = None, 0.0
             if rows is not None and rows.num_rows:
                 yield from self._fit(rows, end_offset)
-            reached = consumer.position(topic_partition)
+            now_s, reached = time.monotonic(), consumer.position(topic_partition)
             if reached > position:
-                position, moved_s = reached, time.monotonic()
-            elif (time.monotonic() - moved_s) * 1000 > self.poll_timeout_ms:
+                position, moved_s, looked_s = reached, now_s, now_s
+            elif (now_s - moved_s) * 1000 > self.poll_timeout_ms:
                 self._give_up(topic_partition, position, end_offset)
                 return
+            elif now_s - looked_s > _LOOK_S:
+                looked_s = now_s
+                left_from = self._left_from(topic_partition, position, end_offset)
+                if left_from is None:
+                    return
+                # Also to where it is already: that ends the error it may have met there.
+                consumer.seek(topic_partition, left_from)
 
-    def _skip_what_is_gone(
-        self, consumer: BytesConsumer, topic_partition: TopicPartition, position: int, end_offset: int
-    ) -> bool:
-        """Whether there is something left to read of the range, from where it is left."""
-        begins = consumer.beginning_offsets([topic_partition])[topic_partition]
-        ends = consumer.end_offsets([topic_partition])[topic_partition]
+    def _left_from(self, topic_partition: TopicPartition, position: int, end_offset: int) -> int | None:
+        """Where the rest of the range can be read from, None if it is gone; what is gone is a loss."""
+        bounds = log_bounds(self.consumer, topic_partition)
+        if bounds is None:
+            report_loss([f"{topic_partition} is gone"], fail=self.fail_on_data_loss)
+            return None
+        begins, ends = bounds
+        if begins <= position and end_offset <= ends:
+            return position
         held = f"{topic_partition} holds offsets {begins} up to {ends}"
         report_loss([f"{held}, and {position} up to {end_offset} were to be read"], fail=self.fail_on_data_loss)
-        if not position < begins < end_offset:
-            return False
-        consumer.seek(topic_partition, begins)
-        return True
+        return begins if position < begins < min(end_offset, ends) else None
 
     def _give_up(self, topic_partition: TopicPartition, position: int, end_offset: int) -> None:
         told = f"{topic_partition}: nothing came for {self.poll_timeout_ms} ms at {position}, before {end_offset}"

@@ -177,6 +177,14 @@ class TopicOffsets:
         }
 
 
+def log_bounds(client: Mapping[str, str], topic_partition: TopicPartition) -> tuple[int, int] | None:
+    """The first offset of a partition and the one after its last, committed or not; None if it does not exist."""
+    admin = admin_for(client)
+    found = [_existing(admin.list_offsets({topic_partition: edge})) for edge in (EARLIEST, LATEST)]
+    earliest, latest = (answers.get(topic_partition) for answers in found)
+    return None if earliest is None or latest is None else (earliest.offset, latest.offset)
+
+
 def _existing(outcomes: Outcomes[K, V]) -> dict[K, V]:
     for error in outcomes.errors.values():
         if error.code not in _NOT_THERE:
