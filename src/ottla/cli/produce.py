@@ -27,6 +27,9 @@ from ottla.records.compression import Codec
 
 _CHUNK_BYTES = 1 << 16
 _DELIVERY_TIMEOUT_MS = 120_000
+_MAX_REQUEST_BYTES = 1 << 25
+"""As much as fits into the producer's memory: how large a record may be is for the topic to say."""
+
 _ACKS = {"all": "all", "-1": "all", "0": "0", "1": "1"}
 
 
@@ -109,6 +112,7 @@ async def _run(bootstrap_server: str, settings: Settings) -> None:
         request_timeout_ms=settings.request_timeout_ms,
         max_block_ms=settings.max_block_ms,
         linger_ms=0,
+        max_request_size=_MAX_REQUEST_BYTES,
         delivery_timeout_ms=max(_DELIVERY_TIMEOUT_MS, settings.request_timeout_ms),
     )
     await producer.start()
