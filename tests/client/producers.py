@@ -141,7 +141,8 @@ def read_all(
                     headers = [(name, value) for name, value in message.headers() or ()]
                     record = StoredRecord(offset, message.timestamp()[1], message.key(), message.value(), headers)
                     found[partition].append(record)
-                elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                else:
+                    assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error.str()
                     reached[partition] = offset
         return found
     finally:
