@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.base.types import TopicPartition
-from ottla.client.core.plain_records import Mark, build_values_batch, can_encode
+from ottla.client.core.plain_records import Mark, build_values_batch
 from ottla.client.errors import ClientError
 from ottla.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from ottla.records.builder import RecordFields, build_batch
@@ -172,7 +172,7 @@ class Batch:
     # On the way out
 
     def encode(self, codec: Codec, level: int | None, *, transactional: bool) -> bytes | memoryview:
-        if self.payload is None and self.rows is None and can_encode(self.values):
+        if self.payload is None and self.rows is None:
             self.payload = build_values_batch(
                 self.values,
                 self.marks,
@@ -183,7 +183,7 @@ class Batch:
                 base_sequence=self.base_sequence,
                 transactional=transactional,
             )
-        elif self.payload is None:
+        if self.payload is None:
             self.payload = build_batch(
                 self.records(),
                 codec=codec,

@@ -29,6 +29,8 @@ from ottla.records.columns_varint import Int64s
 
 _PORTION_BYTES_MAX = 4 << 20
 _HEADER_OVERHEAD = 4
+_ROW_MARGIN = 10
+"""The encoder allows for the longest varints when it cuts batches; so what shall be one batch is measured like that."""
 _BYTES_OR_TEXT = (
     pa.types.is_null,
     pa.types.is_binary,
@@ -83,7 +85,7 @@ class TableIntake:
             raise RecordTooLargeError(
                 f"row {row}: a record of {sizes[row]} bytes is larger than {name} ({self._largest}) allows"
             )
-        return PreparedTable(chosen, topics, np.cumsum(sizes), wall_ms)
+        return PreparedTable(chosen, topics, np.cumsum(sizes + _ROW_MARGIN), wall_ms)
 
     def encode(
         self, prepared: PreparedTable, topics: Mapping[str, TopicMetadata]
@@ -183,12 +185,14 @@ class TableIntake:
         choice = self._choices.get(topic.name)
         if choice is None:
             choice = self._choices[topic.name] = StickyChoice(self._batch_size, self._random_below)
-        sizes = np.diff(ends, prepend=0)[rows]
-        batches = (np.cumsum(sizes) - sizes) // self._batch_size
-        for number in range(int(batches[-1]) + 1):
-            own = batches == number
-            partitions[rows[own]] = choice.choose(topic.available, topic.partition_count)
-            choice.produced(int(sizes[own].sum()))
+        if len(rows) < len(ends):
+            ends = np.cumsum(np.diff(ends, prepend=0)[rows])
+        first = taken = 0
+        while first < len(rows):
+            last = max(first + 1, int(np.searchsorted(ends, taken + self._batch_size, side="right")))
+            partitions[rows[first:last]] = choice.choose(topic.available, topic.partition_count)
+            choice.produced(int(ends[last - 1]) - taken)
+            first, taken = last, int(ends[last - 1])
 
 
 def _choose(table: Any, columns: TableColumns) -> Any:

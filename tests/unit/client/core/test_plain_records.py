@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.core.plain_records import MAX_VALUE_BYTES, build_values_batch, can_encode
+from ottla.client.core.plain_records import MAX_VALUE_BYTES, build_values_batch, encode_values
 from ottla.client.core.producer_batch import Batch
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
@@ -23,7 +23,6 @@ def test_the_same_bytes_as_record_by_record(records: list[tuple[int, int]], tran
         rows.append((None, b"x" * size, (), timestamp_ms))
         batch.add(rows[-1], size)
     fields = {"producer_id": 5, "producer_epoch": 2, "base_sequence": 7, "transactional": transactional}
-    assert can_encode(batch.values)
     expected = build_batch(rows, codec=codec, **fields)  # type: ignore[arg-type]
     assert build_values_batch(batch.values, batch.marks, codec=codec, level=None, **fields) == expected  # type: ignore[arg-type]
     assert batch.records() == rows
@@ -45,4 +44,11 @@ def test_a_batch_turns_to_rows_when_a_record_is_more_than_a_value() -> None:
     assert batch.stamped_until_s == 0
     assert batch.records() == [(None, b"a", (), 1), (b"k", b"b", (), 2), (None, b"c", (), 3)]
     assert batch.record_count == 3
-    assert not can_encode([b"x" * MAX_VALUE_BYTES])
+
+
+def test_long_values_are_left_to_the_builder() -> None:
+    long = b"x" * MAX_VALUE_BYTES
+    assert encode_values([b"a", long], [(0, 1)]) is None
+    batch = Batch("t", 0, (0,), opened_ms=0, deadline_ms=0)
+    batch.add((None, long, (), 1), len(long))
+    assert batch.encode(Codec.NONE, None, transactional=False) == build_batch([(None, long, (), 1)])
