@@ -34,6 +34,8 @@ _HOMES = {
     "PreparedTransaction": "ottla.client.core.producer_transaction",
     "Producer": "ottla.client.sync",
     "SendFuture": "ottla.client.sync",
+    "SentRows": "ottla.client.core.encoded_batch",
+    "TableFuture": "ottla.client.sync",
     "RecordMetadata": "ottla.client.core.producer_batch",
     "BytesSerde": "ottla.client.serdes",
     "DoubleSerde": "ottla.client.serdes",

@@ -12,6 +12,7 @@ from ottla.client.core.admin_types import OffsetSpec as OffsetSpec
 from ottla.client.core.admin_types import TopicPartitionReplica as TopicPartitionReplica
 from ottla.client.core.consumer_record import ConsumerRecord as ConsumerRecord
 from ottla.client.core.cursors import OffsetAndMetadata as OffsetAndMetadata
+from ottla.client.core.encoded_batch import SentRows as SentRows
 from ottla.client.core.group_protocol import GroupAssignor as GroupAssignor
 from ottla.client.core.offset_requests import Membership as Membership
 from ottla.client.core.parallel import Retries as Retries
@@ -33,5 +34,6 @@ from ottla.client.sync import Consumer as Consumer
 from ottla.client.sync import ParallelConsumer as ParallelConsumer
 from ottla.client.sync import Producer as Producer
 from ottla.client.sync import SendFuture as SendFuture
+from ottla.client.sync import TableFuture as TableFuture
 
 __version__: str
