@@ -30,7 +30,7 @@ ORDERS = (
 
 
 class Everything:
-    """A pipeline with a part of every kind, and what it reads and writes."""
+    """Two pipelines with a part of every kind: one into topics, one out of them."""
 
     def __init__(self, server: PostgresProcess, broker: BrokerProcess, topic: str, directory: Path) -> None:
         self.server = server
@@ -44,33 +44,44 @@ class Everything:
             connection.execute("CREATE TABLE events (id bigserial, text text, at timestamptz DEFAULT now())")
         with ottla.Admin(bootstrap_servers=broker.bootstrap) as admin:
             admin.create_topics([ottla.NewTopic(f"{topic}-{name}", 3) for name in ("changes", "letters")]).check()
-        pipeline = Pipeline(
-            "everything",
-            kafka={"bootstrap.servers": broker.bootstrap},
-            directory=directory,
-            checkpoint=str(directory / "checkpoints"),
-        )
-        # Every change of a table, through a topic, into another table.
-        pipeline.source("changed", kind="changes", url=server.url, slot="everything", tables=["public.orders"])
-        pipeline.view("change_records", sql="SELECT key, to_json(struct(*)) AS value FROM changed")
-        pipeline.sink("change_topic", kind="topic", topic=f"{topic}-changes")
-        pipeline.flow("change_records", "change_topic")
-        pipeline.source("changes", kind="topic", topic=f"{topic}-changes", format="json", schema=CHANGE_DDL)
-        pipeline.sink("mirror", kind="database", url=server.url, table="orders_mirror", mode="changes", keys=["id"])
-        pipeline.flow("changes", "mirror")
-        # Files, through a topic, into files.
-        pipeline.source("letters", kind="files", path="letters", format="json", schema=LETTER_DDL)
-        pipeline.sink("letter_topic", kind="topic", topic=f"{topic}-letters", format="json")
-        pipeline.flow("letters", "letter_topic")
-        pipeline.source("from_topic", kind="topic", topic=f"{topic}-letters", format="json", schema=LETTER_DDL)
-        pipeline.view("with_part", sql="SELECT *, id % 2 AS part FROM from_topic")
-        pipeline.sink("archive", kind="files", path="archive", format="parquet", partition_by=["part"])
-        pipeline.flow("with_part", "archive")
-        # A growing table into another database.
-        pipeline.source("events", kind="table", url=server.url, table="events", incrementing="id", timestamp="at")
-        pipeline.sink("events_copy", kind="database", url="sqlite:copy.db", table="events", create=True)
-        pipeline.flow("events", "events_copy")
-        self.pipeline = pipeline
+        kafka = {"bootstrap.servers": broker.bootstrap}
+        self.inward = Pipeline("inward", kafka=kafka, directory=directory, checkpoint=str(directory / "inward"))
+        self.outward = Pipeline("outward", kafka=kafka, directory=directory, checkpoint=str(directory / "outward"))
+        self._declare_changes(f"{topic}-changes")
+        self._declare_files(f"{topic}-letters")
+        self._declare_table()
+
+    def _declare_changes(self, topic: str) -> None:
+        """Every change of a table, through a topic, into another table."""
+        url = self.server.url
+        self.inward.source("changed", kind="changes", url=url, slot="everything", tables=["public.orders"])
+        self.inward.view("change_records", sql="SELECT key, to_json(struct(*)) AS value FROM changed")
+        self.inward.sink("change_topic", kind="topic", topic=topic)
+        self.inward.flow("change_records", "change_topic")
+        self.outward.source("changes", kind="topic", topic=topic, format="json", schema=CHANGE_DDL)
+        self.outward.sink("mirror", kind="database", url=url, table="orders_mirror", mode="changes", keys=["id"])
+        self.outward.flow("changes", "mirror")
+
+    def _declare_files(self, topic: str) -> None:
+        """Files, through a topic, into files."""
+        self.inward.source("letters", kind="files", path="letters", format="json", schema=LETTER_DDL)
+        self.inward.sink("letter_topic", kind="topic", topic=topic, format="json")
+        self.inward.flow("letters", "letter_topic")
+        self.outward.source("letters", kind="topic", topic=topic, format="json", schema=LETTER_DDL)
+        self.outward.view("with_part", sql="SELECT *, id % 2 AS part FROM letters")
+        self.outward.sink("archive", kind="files", path="archive", format="parquet", partition_by=["part"])
+        self.outward.flow("with_part", "archive")
+
+    def _declare_table(self) -> None:
+        """A growing table into another database."""
+        url = self.server.url
+        self.inward.source("events", kind="table", url=url, table="events", incrementing="id", timestamp="at")
+        self.inward.sink("events_copy", kind="database", url="sqlite:copy.db", table="events", create=True)
+        self.inward.flow("events", "events_copy")
+
+    def run(self, spark: SparkSession) -> None:
+        self.inward.run(spark, once=True)
+        self.outward.run(spark, once=True)
 
     def add_letters(self, name: str, ids: range) -> None:
         lines = [json.dumps({"id": i, "text": f"letter {i}"}) + "\n" for i in ids]
@@ -86,8 +97,9 @@ class Everything:
                 connection.execute(statement.encode())
 
     def check_outputs(self, spark: SparkSession, letters: int, events: int) -> None:
-        mirror = self.rows("SELECT * FROM orders_mirror ORDER BY id")
-        assert mirror == self.rows("SELECT * FROM orders ORDER BY id")
+        # As text, where a NaN is the same as another.
+        mirror = self.rows("SELECT mirror::text FROM orders_mirror AS mirror ORDER BY id")
+        assert mirror == self.rows("SELECT orders::text FROM orders ORDER BY id")
         assert mirror
         written = spark.read.parquet(str(self.directory / "archive")).select("id", "text", "part").collect()
         assert sorted(map(tuple, written)) == [(i, f"letter {i}", i % 2) for i in range(letters)]
@@ -107,7 +119,7 @@ def test_every_part_from_end_to_end(
         "INSERT INTO events (text) SELECT 'event ' || i FROM generate_series(1, 300) i",
     )
     place.add_letters("one", range(100))
-    place.pipeline.run(spark, once=True)
+    place.run(spark)
     place.check_outputs(spark, letters=100, events=300)
 
     place.run_sql(
@@ -119,11 +131,7 @@ def test_every_part_from_end_to_end(
         "INSERT INTO events (text) VALUES ('one more')",
     )
     place.add_letters("two", range(100, 150))
-    place.pipeline.run(spark, once=True)
-    place.check_outputs(spark, letters=150, events=301)
-
-    place.run_sql("TRUNCATE orders", "INSERT INTO orders (id, name) VALUES (1, 'after')")
-    place.pipeline.run(spark, once=True)
+    place.run(spark)
     place.check_outputs(spark, letters=150, events=301)
 
 
