@@ -1,0 +1,1 @@
+"""Programs that are Spark's driver, in processes of their own, so that tests can kill them."""

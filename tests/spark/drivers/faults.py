@@ -1,0 +1,110 @@
+"""The sink with accidents: the format "ottla-faulty" is "ottla", but dies or waits at a chosen moment.
+
+What happens when is in the variables of the environment, which Spark's processes share; they meet through files in a
+directory of the test's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+import ottla
+from ottla.client.core.producer_transaction import PreparedTransaction
+from ottla.spark import sink, sink_transactions
+from ottla.spark.data_source import OttlaDataSource
+
+PATIENCE_S = 400
+FAULTS = "OTTLA_TEST_FAULTS"
+"""A JSON object: for each sinkId the number of a batch and what happens in it."""
+PLACE = "OTTLA_TEST_PLACE"
+
+
+def place(name: str) -> Path:
+    return Path(os.environ[PLACE]) / name
+
+
+def wait_for(name: str) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not place(name).exists():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"nobody has made {name}")
+        time.sleep(0.02)
+
+
+class FaultyDataSource(OttlaDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "ottla-faulty"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return FaultyWriter(sink.SinkOptions.parse(self.options, schema, default=sink.Delivery.EXACTLY_ONCE))
+
+
+class FaultyWriter(sink.TransactionalStreamWriter):
+    def _fault(self, batch_number: int) -> str:
+        number, kind = json.loads(os.environ[FAULTS]).get(self._options.sink_id, (-1, ""))
+        return kind if number == batch_number else ""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None
+        kind = self._fault(int(context.getLocalProperty("streaming.sql.batchId") or -1))
+        if context.partitionId() == 0 and kind == "orphan":
+            return self._write_as_orphan(iterator)
+        if context.partitionId() == 0 and kind == "broker restart":
+            iterator = _pausing(iterator, "restart the broker", "the broker is back")
+        return super().write(iterator)
+
+    def _write_as_orphan(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Has all its rows, sends the first of them, and goes on when its driver is long dead.
+
+        Spark's daemon hangs up on its workers when the driver is gone. On another machine, cut off, nobody would.
+        """
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        batches = list(iterator)
+        try:
+            message = super().write(_pausing(iter(batches), "the orphan writes", "the orphan may go on"))
+        except ottla.errors.ClientError as e:
+            place("what became of the orphan").write_text(f"refused: {e.code.name}")
+            raise
+        place("what became of the orphan").write_text("it could go on")
+        return message
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        kind = self._fault(batchId)
+        if kind == "killed in mid-commit":
+            wait_for("the orphan writes")
+            sink_transactions.commit_prepared = _commit_some_and_die
+        super().commit(messages, batchId)
+        if kind == "killed after commit":
+            wait_for("the other query is done")
+            _die()
+
+
+def _pausing(batches: Iterator[Any], tell: str, wait: str) -> Iterator[Any]:
+    """The first batch, then a pause that others are told of, then the rest."""
+    yield next(batches)
+    place(tell).touch()
+    wait_for(wait)
+    yield from batches
+
+
+def _commit_some_and_die(admin: ottla.Admin, prepared: list[PreparedTransaction]) -> NoReturn:
+    admin.end_transactions(prepared[: len(prepared) // 2 + 1], committed=True).check()
+    _die()
+
+
+def _die() -> NoReturn:
+    """The driver is the JVM. This process is one of its children, and goes with it."""
+    os.kill(int(place("jvm.pid").read_text()), signal.SIGKILL)
+    os._exit(1)

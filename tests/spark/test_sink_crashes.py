@@ -1,0 +1,134 @@
+"""Drivers and brokers killed at the worst moments: rows out are rows in, and none is there twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import ottla
+from tests.broker_process import BrokerProcess
+from tests.interop.transactions.readers import read_all
+from tests.spark.drivers.faults import FAULTS, PATIENCE_S, PLACE
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200)]
+
+PARTITIONS = (0, 1, 2)
+ROWS = 120_000
+SOURCE, FIRST, SECOND = "source", "first", "second"
+FOUR_BATCHES = {"maxOffsetsPerTrigger": str(ROWS // 4)}
+
+
+@contextmanager
+def driver(
+    tmp_path: Path, broker: BrokerProcess, steps: Any, **faults: tuple[int, str]
+) -> Iterator[subprocess.Popen[str]]:
+    job = {"bootstrap": broker.bootstrap, "checkpoints": str(tmp_path / "checkpoints"), "steps": steps}
+    environment = {
+        **os.environ,
+        FAULTS: json.dumps(faults),
+        PLACE: str(tmp_path),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])),
+        "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
+    }
+    command = [sys.executable, "-m", "tests.spark.drivers.copy_topics", json.dumps(job)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def outcomes(process: subprocess.Popen[str]) -> tuple[int, dict[str, list[str]]]:
+    """How the driver ended, and the errors of its copies, in their order; "" for those that went well."""
+    output, complaints = process.communicate()
+    found: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        entry = json.loads(line)
+        found.setdefault(entry["target"], []).append(entry["error"])
+    print(complaints)
+    return process.returncode, found
+
+
+def copy(target: str, **options: str) -> dict[str, Any]:
+    return {"source": SOURCE, "target": target, "source_options": {**FOUR_BATCHES, **options}}
+
+
+def fill(broker: BrokerProcess) -> None:
+    with ottla.Admin(bootstrap_servers=broker.bootstrap) as admin:
+        topics = [ottla.NewTopic(name, len(PARTITIONS)) for name in (SOURCE, FIRST, SECOND)]
+        admin.create_topics(topics).check()
+    with ottla.Producer(bootstrap_servers=broker.bootstrap) as producer:
+        values = pa.array([b"%d" % number for number in range(ROWS)], pa.binary())
+        partitions = pa.array([number % len(PARTITIONS) for number in range(ROWS)], pa.int32())
+        table = pa.table({"value": values, "partition": partitions})
+        producer.send_arrow(SOURCE, table, partition_column="partition").result(60)
+
+
+def values_in(broker: BrokerProcess, topic: str) -> Counter[bytes]:
+    return Counter(value for records in read_all(broker.bootstrap, topic, PARTITIONS).values() for _, value in records)
+
+
+def test_rows_out_are_rows_in_whatever_is_killed(tmp_path: Path, own_broker: BrokerProcess) -> None:
+    broker = own_broker.start()
+    fill(broker)
+    expected = Counter(b"%d" % number for number in range(ROWS))
+
+    # The JVM is killed when the first copy has committed a part of its batch, and while a worker of the second writes.
+    faults = {FIRST: (1, "killed in mid-commit"), SECOND: (1, "orphan")}
+    with driver(tmp_path, broker, [[copy(FIRST), copy(SECOND)]], **faults) as process:
+        code, found = outcomes(process)
+    assert code != 0 and not found, f"the driver was not killed: {found}"
+    orphans_word = tmp_path / "what became of the orphan"
+    assert not orphans_word.exists(), "the worker was to outlive its driver"
+    partly = values_in(broker, FIRST)
+    assert ROWS // 4 < sum(partly.values()) < ROWS // 2
+    assert set(partly.values()) == {1}
+
+    # Another number of tasks is refused while the batch is not whole. With the old one both go on, until the first is
+    # killed between its commit and Spark's note of it.
+    steps = [[copy(FIRST, minPartitions="5")], [copy(SECOND)], [copy(FIRST)]]
+    with driver(tmp_path, broker, steps, **{FIRST: (2, "killed after commit")}) as process:
+        wait_for_file(tmp_path / f"{SECOND} is done", process)
+        (tmp_path / "the orphan may go on").touch()
+        (tmp_path / "the other query is done").touch()
+        code, found = outcomes(process)
+    assert "batch 1 of first" in found[FIRST][0] and "it had 3 tasks then, and has 5 now" in found[FIRST][0]
+    assert found[SECOND] == [""]
+    assert values_in(broker, SECOND) == expected
+    assert sum(values_in(broker, FIRST).values()) == ROWS // 4 * 3
+
+    # The orphan has been shut out, for its successor has taken over its transactional id.
+    wait_for_file(orphans_word)
+    assert orphans_word.read_text().startswith("refused: ")
+    assert values_in(broker, SECOND) == expected
+
+    # The broker is killed in the middle of the last batch, and comes back.
+    with driver(tmp_path, broker, [[copy(FIRST)]], **{FIRST: (3, "broker restart")}) as process:
+        wait_for_file(tmp_path / "restart the broker", process)
+        broker.kill()
+        broker.start()
+        (tmp_path / "the broker is back").touch()
+        code, found = outcomes(process)
+    assert (code, found) == (0, {FIRST: [""]})
+    assert values_in(broker, FIRST) == expected
+
+
+def wait_for_file(path: Path, process: subprocess.Popen[str] | None = None) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not path.exists():
+        assert process is None or process.poll() is None, outcomes(process)
+        assert time.monotonic() < deadline_s, f"nobody has made {path.name}"
+        time.sleep(0.05)
