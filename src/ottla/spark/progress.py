@@ -6,6 +6,7 @@ The group is for those who watch: any lag tool sees the query. What the query it
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     )
 
 Offsets = dict[TopicPartition, int]
+_LAST_REPORT_TIMEOUT_S = 10.0
 
 
 class QueryProgress(NamedTuple):
@@ -100,9 +102,13 @@ class LagTracker(StreamingQueryListener):
         self._spark = spark
         self._commits = commits
         self._group_id_of = group_id_of
+        self._changed = threading.Condition()
+        self._runs: set[str] = set()
+        """Those that have started and of whose end nothing was heard."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        pass
+        with self._changed:
+            self._runs.add(str(event.runId))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         progress = QueryProgress.parse(event.progress.json)
@@ -114,9 +120,15 @@ class LagTracker(StreamingQueryListener):
         pass
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        self._commits.flush()
+        with self._changed:
+            self._runs.discard(str(event.runId))
+            self._changed.notify_all()
 
     def close(self) -> None:
+        """Waits for the last reports of queries that have ended: Spark hands them out some time after the end."""
+        active = {str(query.runId) for query in self._spark.streams.active}
+        with self._changed:
+            self._changed.wait_for(lambda: self._runs <= active, _LAST_REPORT_TIMEOUT_S)
         self._spark.streams.removeListener(self)
         self._commits.close()
 
