@@ -6,6 +6,7 @@ JOBS ?= 2
 BENCH ?=
 DURATION ?=
 KILLS ?= 100
+RECORDS ?= 1000000
 SEED ?=
 
 VENV := .venv
@@ -15,7 +16,7 @@ PYTHON ?= $(shell for candidate in python3.14 python3.13 python3.12 python3.11 p
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run broker check test lint format docs crash crash-transactions bench clean tools
+.PHONY: help setup run broker check test lint format docs crash crash-transactions network bench clean tools
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,12 +60,15 @@ crash: $(STAMP) ## Kill a broker under load (KILLS=100) at seeded moments (SEED=
 crash-transactions: $(STAMP) ## Kill brokers and clients (KILLS=100, SEED=…) in the middle of transactions: all or nothing, exactly once
 	$(BIN)/python -u -m tests.crash.transaction_run --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
+network: $(STAMP) ## A million records over a bad network (RECORDS=…, SEED=…): none lost, doubled or reordered
+	$(BIN)/python -u -m tests.client.network_run --records $(RECORDS) $(if $(SEED),--seed $(SEED))
+
 bench: $(STAMP) ## Measure against limits and peers (BENCH=--quick for a short run)
 	$(BIN)/python -m bench $(BENCH)
 
 tools:
 	@scripts/install_tools.sh
-	@command -v java >/dev/null 2>&1 || echo "Java was not found, so the tests that use Kafka's own tools and ZooKeeper will be skipped."
+	@command -v java >/dev/null 2>&1 || echo "Java was not found (install openjdk-17-jre-headless), so the tests that use Spark and Apache Kafka will be skipped."
 
 clean: ## Remove caches and build products (not the data, not the virtual environment)
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
