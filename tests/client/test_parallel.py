@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -24,24 +25,33 @@ from ottla.errors import InvalidConfigError, ProcessingError
 from ottla.records.batch import TimestampType
 from ottla.testing import EmbeddedBroker
 from tests.broker_process import BrokerProcess
+from tests.client.conftest import KAFKA, QUICK_GROUPS
 from tests.client.consumer_shells import make_topic
 from tests.client.parallel_members import PATIENCE_S, Members, eventually
-from tests.interop.groups.conftest import QUICK_GROUPS
+from tests.kafka_process import KafkaProcess
 
+# A broker deletes records that are old by their own account, also while a test reads them.
+NOW_MS = int(time.time() * 1000)
 NO_PAUSE = ottla.Retries(2, 1, 1)
 
 
 @pytest.fixture(scope="module")
-def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    settings = {**QUICK_GROUPS, "group.initial.rebalance.delay.ms": "0"}
-    process = BrokerProcess(tmp_path_factory.mktemp("parallel"), settings).start()
+def quick_broker(
+    request: pytest.FixtureRequest, broker_kind: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess | KafkaProcess]:
+    if broker_kind == KAFKA:
+        yield request.getfixturevalue("kafka_broker")
+        return
+    process = BrokerProcess(tmp_path_factory.mktemp("parallel"), dict(QUICK_GROUPS)).start()
     yield process
     assert process.stop() == 0, "\n".join(process.log_lines)
     assert process.tracebacks() == []
 
 
 @pytest.fixture(params=["sync", "aio"])
-def members(request: pytest.FixtureRequest, quick_broker: BrokerProcess, new_topic: str) -> Iterator[Members]:
+def members(
+    request: pytest.FixtureRequest, quick_broker: BrokerProcess | KafkaProcess, new_topic: str
+) -> Iterator[Members]:
     made = Members(request.param, quick_broker.bootstrap, make_topic(quick_broker.bootstrap, new_topic, 1))
     yield made
     made.close()
@@ -56,7 +66,7 @@ def write(members: Members, count: int, *, keys: int = 1, topic: str | None = No
             key=b"key-%d" % (number % keys),
             partition=number % keys % partitions,
             headers=[("n", b"%d" % number)],
-            timestamp=1_700_000_000_000 + number,
+            timestamp=NOW_MS + number,
         )
     assert producer.flush(PATIENCE_S) == 0
 
@@ -214,14 +224,14 @@ def test_what_keeps_failing_goes_to_the_dead_letters(members: Members) -> None:
     letters = sorted(dead_letters(members, dead, 2), key=lambda letter: letter.key())
     for number, letter in enumerate(letters, start=1):
         assert (letter.key(), letter.value()) == (b"key-%d" % number, b"%d" % number)
-        assert letter.timestamp()[1] == 1_700_000_000_000 + number
+        assert letter.timestamp()[1] == NOW_MS + number
         headers = dict(letter.headers())
         assert headers.pop("n") == b"%d" % number
         assert headers == {
             "ottla.dead-letter.topic": members.topic.encode(),
             "ottla.dead-letter.partition": b"0",
             "ottla.dead-letter.offset": b"%d" % number,
-            "ottla.dead-letter.timestamp": b"%d" % (1_700_000_000_000 + number),
+            "ottla.dead-letter.timestamp": b"%d" % (NOW_MS + number),
             "ottla.dead-letter.group": members.group_id.encode(),
             "ottla.dead-letter.exception": b"builtins.LookupError",
             "ottla.dead-letter.message": b"no such customer",
@@ -307,7 +317,7 @@ def test_dead_letters_wait_for_their_topic(new_topic: str) -> None:
 
 @pytest.mark.parametrize("protocol", ["classic", "cooperative", "consumer"])
 def test_members_come_and_go_and_each_record_is_processed_once(
-    quick_broker: BrokerProcess, new_topic: str, members: Members, protocol: str
+    quick_broker: BrokerProcess | KafkaProcess, new_topic: str, members: Members, protocol: str
 ) -> None:
     members.topic = make_topic(quick_broker.bootstrap, f"{new_topic}-shared", 4)
     settings: dict[str, Any] = {
@@ -357,7 +367,9 @@ def test_a_member_that_is_thrown_out_comes_back_and_loses_nothing(members: Membe
     assert member.failure is None
 
 
-def test_a_handler_that_takes_too_long_loses_its_partition(quick_broker: BrokerProcess, new_topic: str) -> None:
+def test_a_handler_that_takes_too_long_loses_its_partition(
+    quick_broker: BrokerProcess | KafkaProcess, new_topic: str
+) -> None:
     members = Members("aio", quick_broker.bootstrap, make_topic(quick_broker.bootstrap, new_topic, 2))
     cancelled: list[int] = []
     done: list[tuple[int, int]] = []
@@ -379,8 +391,9 @@ def test_a_handler_that_takes_too_long_loses_its_partition(quick_broker: BrokerP
         first = members(forever, drain_timeout=0.1)
         assert begun.wait(PATIENCE_S)
         members(quick)
-        eventually(lambda: len(done) == 10, "the partition that went over")
+        eventually(lambda: len(done) >= 10, "the partition that went over")
         assert done == [(done[0][0], offset) for offset in range(10)], "from its start, for nothing was committed"
+        assert first.failure is None
         first.stop()
         eventually(lambda: len(done) == 20, "the other partition, once the first has left")
         assert set(cancelled) == {0, 1}
@@ -421,7 +434,7 @@ with ottla.ParallelConsumer(
 """
 
 
-def test_a_killed_member_loses_nothing(quick_broker: BrokerProcess, new_topic: str) -> None:
+def test_a_killed_member_loses_nothing(quick_broker: BrokerProcess | KafkaProcess, new_topic: str) -> None:
     members = Members("sync", quick_broker.bootstrap, make_topic(quick_broker.bootstrap, new_topic, 4))
     write(members, 4000, keys=40, partitions=4)
     command = [sys.executable, "-c", MEMBER, members.bootstrap, members.topic, members.group_id]
