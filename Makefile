@@ -26,7 +26,7 @@ setup: $(STAMP) ## Make the virtual environment and install Ottla in it, for dev
 $(STAMP): pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then echo "Ottla needs Python 3.11 or newer, and none was found; install it or set PYTHON=/path/to/python." >&2; exit 1; fi
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[zookeeper,columns,avro,web,spark,connect,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[zookeeper,columns,avro,spark,connect,dev]'
 	@touch $@
 
 run: $(STAMP) ## Run the demo: a broker on 127.0.0.1 (PORT=9092), events, and a pipeline on Spark (DURATION=30 ends it; data in DATA=data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,26 +17,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two cores, and three attempts for a task: plain `local[2]` would never try one again."""
+    """With the defaults of pipelines, on two cores."""
     pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
-    from pyspark.sql import SparkSession
+    from ottla.spark.session import build_session
 
     place = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_DIRS"] = str(place / "local")
-    session = (
-        SparkSession.Builder()
-        .master("local[2,3]")
-        .appName("ottla-tests")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.warehouse.dir", str(place / "warehouse"))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
+    conf = {"spark.sql.warehouse.dir": str(place / "warehouse"), "spark.log.level": "ERROR"}
+    session = build_session("ottla-tests", master="local[2]", conf=conf, log_file=place / "spark.log")
     yield session
     session.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
@@ -256,7 +257,7 @@ class Producer:
         """
         engine, _ = self._started()
         if self._tables is None:
-            self._tables = open_table_intake(self._settings, self._partitioner)
+            self._tables = open_table_intake(self._settings, self._partitioner, random.randrange)
         columns = TableColumns(
             key_column, value_column, timestamp_column, headers_column, partition_column, topic_column
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from ottla.client.core.table_intake import TableIntake
 
 
-def open_table_intake(settings: ProducerSettings, partitioner: Partitioner | None) -> TableIntake:
+def open_table_intake(
+    settings: ProducerSettings, partitioner: Partitioner | None, random_below: Callable[[int], int]
+) -> TableIntake:
     """ImportError, with what to install, if columns cannot be used here."""
     import ottla.records.columns  # noqa: F401  # it says what to install
     from ottla.client.core.table_intake import TableIntake
 
-    return TableIntake(settings, partitioner=partitioner, random_below=random.randrange)
+    return TableIntake(settings, partitioner=partitioner, random_below=random_below)
 
 
 def load_fetched_columns() -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import threading
 import time
@@ -348,7 +349,7 @@ class Producer:
         """
         self._check_usable()
         if self._tables is None:
-            self._tables = open_table_intake(self._settings, self._partitioner)
+            self._tables = open_table_intake(self._settings, self._partitioner, random.randrange)
         columns = TableColumns(
             key_column, value_column, timestamp_column, headers_column, partition_column, topic_column
         )

@@ -21,6 +21,8 @@ from ottla.spark.pipeline.observer import Observer, SilentObserver
 from ottla.spark.pipeline.problems import Place, Problem, SpecError
 from ottla.spark.pipeline.runner import Runner
 from ottla.spark.pipeline.section import Entry, Section
+from ottla.spark.pipeline.topic_sink import TopicSink
+from ottla.spark.pipeline.topic_source import TopicSource
 from ottla.spark.pipeline.yaml_file import read_yaml, set_value
 from ottla.spark.session import build_session
 
@@ -149,6 +151,11 @@ class Pipeline:
 def _check_parts(model: Model) -> None:
     """Asks every part to look outside; no Spark is needed for that."""
     problems: list[Problem] = []
+    sink_parts = [sink.part for sink in model.sinks.values()]
+    made = {part.topic for part in sink_parts if isinstance(part, TopicSink) and part.makes_topic}
+    for source in model.sources.values():
+        if isinstance(source.part, TopicSource):
+            source.part.expect_topics(made)
     parts: list[Source | Table | Sink] = [*model.sources.values(), *model.tables.values(), *model.sinks.values()]
     for part in parts:
         for finding in part.part.check():

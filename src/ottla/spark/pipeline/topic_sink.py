@@ -62,6 +62,10 @@ class TopicSink:
         found = find_missing_topics(self._client_options, [] if self._new_topic is not None else [self.topic])
         return [self._section.problem(self._topic_key, sentence) for sentence in found]
 
+    @property
+    def makes_topic(self) -> bool:
+        return self._new_topic is not None
+
     def prepare(self) -> None:
         if self._new_topic is not None:
             create_topic(self._client_options, self._new_topic)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Self
 
 from pyspark.errors import PySparkException
@@ -53,6 +53,7 @@ class TopicSource:
         if self._skips and self._sink is not None:
             section.fail("bad_records", "bad records cannot be both skipped and set aside; leave out one of the two")
         self._options = self._take_options()
+        self._expected: frozenset[str] = frozenset()
 
     @classmethod
     def from_section(cls, section: Section) -> Self:
@@ -115,8 +116,12 @@ class TopicSource:
 
     # What a pipeline asks for
 
+    def expect_topics(self, topics: Collection[str]) -> None:
+        """These need not be there yet: the pipeline makes them before its first batch."""
+        self._expected = frozenset(topics)
+
     def check(self) -> Sequence[Finding]:
-        found = find_missing_topics(self.client_options, self.topics)
+        found = find_missing_topics(self.client_options, [name for name in self.topics if name not in self._expected])
         return [self._section.problem(self._selection_key, sentence) for sentence in found]
 
     def reads(self, topic: str) -> bool:
