@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -266,6 +266,35 @@ def test_after_an_abort_nothing_is_visible_and_nothing_open(query: Query) -> Non
     abort_batch(query.client, query.sink, results)
     assert query.visible() == Counter()
     assert query.nothing_is_open()
+
+
+def test_a_stopped_task_cannot_open_its_transaction_after_the_abort(query: Query) -> None:
+    """Its worker does not know yet that it was stopped, has its transactional id, and has written nothing."""
+    found = sink_transactions._marker
+
+    def stopped_meanwhile(settings: Mapping[str, str], name: str) -> int:
+        abort_batch(query.client, query.sink, [None])
+        return found(settings, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sink_transactions, "_marker", stopped_meanwhile)
+        with pytest.raises(ottla.errors.ClientError):
+            query.write(0, 0)
+    assert query.nothing_is_open()
+    assert query.visible() == Counter()
+
+
+def test_a_driver_that_was_replaced_does_not_harm_its_successor(query: Query) -> None:
+    """It finds tasks of a later batch at work that it knows nothing of, and must not take them for leftovers."""
+    late = [query.write(0, 0, []), query.write(0, 1)]
+    old = query.batch(0)
+    query.restart()
+    query.commit(0, [query.write(0, 0, []), query.write(0, 1)])
+    results = [query.write(1, task) for task in range(2)]
+    with pytest.raises(SinkFencedError):
+        commit_batch(query.client, old, late)
+    query.commit(1, results)
+    assert query.visible() == Counter([*rows_of(0, 1), *rows_of(1, 0), *rows_of(1, 1)])
 
 
 def test_a_task_that_fails_aborts_what_it_has_written(query: Query) -> None:

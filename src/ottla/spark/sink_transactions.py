@@ -142,11 +142,12 @@ def commit_batch(admin_settings: Mapping[str, str], batch: Batch, results: Seque
         plan = _read_plan(admin, batch.sink)
         if plan is not None:
             _check_plan(plan, batch, len(results))
-        if plan is None or plan.run != batch.run:
+        if prepared and (plan is None or plan.run != batch.run):
+            _check_ownership(admin, prepared)
             # Tasks that the last run had and this one has not: nobody else would end their transactions before their
             # time is up, and readers would wait for that.
             own = {transaction.transactional_id for transaction in prepared}
-            _abort_open(admin, lambda name: name not in own and _is_task_of(batch.sink, name))
+            _shut_out(admin, lambda name: name not in own and _is_task_of(batch.sink, name), states=["Ongoing"])
         _write_plan(admin, batch.sink, topics[0], Plan(batch.number, len(results), batch.run))
         if prepared:
             commit_prepared(admin, prepared)
@@ -155,12 +156,22 @@ def commit_batch(admin_settings: Mapping[str, str], batch: Batch, results: Seque
 def commit_prepared(admin: Admin, prepared: Iterable[PreparedTransaction]) -> None:
     errors = admin.end_transactions(prepared, committed=True).errors
     for name, error in errors.items():
-        if error.code in _GONE:
-            raise SinkFencedError(
-                f"the transaction of {name} cannot be committed, because it was aborted: either the batch took longer "
-                "than kafka.transaction.timeout.ms, or this query runs a second time from the same checkpoint"
-            ) from error
-        raise error
+        raise _fenced(name) if error.code in _GONE else error
+
+
+def _check_ownership(admin: Admin, prepared: Iterable[PreparedTransaction]) -> None:
+    """A driver that was believed to be dead, and replaced, must find that out before it clears up after others."""
+    by_name = {transaction.transactional_id: transaction for transaction in prepared}
+    for name, found in admin.describe_transactions(by_name).results.items():
+        if (found.producer_id, found.producer_epoch) != by_name[name][1:]:
+            raise _fenced(name)
+
+
+def _fenced(name: str) -> SinkFencedError:
+    return SinkFencedError(
+        f"the transaction of {name} cannot be committed, because it was aborted: either the batch took longer than "
+        "kafka.transaction.timeout.ms, or this query runs a second time from the same checkpoint"
+    )
 
 
 def abort_batch(admin_settings: Mapping[str, str], sink: str | None, results: Sequence[TaskResult | None]) -> None:
@@ -179,7 +190,8 @@ def abort_batch(admin_settings: Mapping[str, str], sink: str | None, results: Se
             if error.code not in _GONE:
                 log.warning("the transaction of %s is left to its successor or to time: %s", name, error)
         if unheard:
-            _abort_open(admin, unheard.__contains__)
+            # One that has taken over its id and has not written yet would open its transaction after this.
+            _shut_out(admin, unheard.__contains__, states=())
 
 
 def _marker(admin_settings: Mapping[str, str], name: str) -> int:
@@ -232,10 +244,10 @@ def _check_plan(plan: Plan, batch: Batch, task_count: int) -> None:
         )
 
 
-def _abort_open(admin: Admin, is_meant: Callable[[str], bool]) -> None:
-    """Aborts the open transactions of the ids that are meant, and shuts out whoever still writes to them."""
+def _shut_out(admin: Admin, is_meant: Callable[[str], bool], *, states: Sequence[str]) -> None:
+    """Aborts what is open under the ids that are meant and in one of the states, and shuts out whoever uses them."""
     try:
-        listed = admin.list_transactions(states=["Ongoing"])
+        listed = admin.list_transactions(states=states)
     except ClientError as e:
         log.warning("open transactions, if there are any, are left to time: %s", e)
         return
