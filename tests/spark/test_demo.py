@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(240)]
 
 END = re.compile(r"demo\.page-views holds ([\d,]+) page views, .* counts ([\d,]+): none lost, none counted twice\.")
 
@@ -45,23 +45,14 @@ def port() -> int:
         return found
 
 
-def test_everything_that_was_sent_is_counted_once_even_after_a_restart(port: int, tmp_path: Path) -> None:
+def test_everything_that_was_sent_is_counted_once(port: int, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
-    with start(port, tmp_path / "data", "--rate", "300", "--duration", "1") as first:
-        output, _ = first.communicate(timeout=150)
-    assert first.returncode == 0, output
+    with start(port, tmp_path / "data", "--rate", "300", "--duration", "1") as process:
+        output, _ = process.communicate(timeout=220)
+    assert process.returncode == 0, output
     found = END.search(output)
     assert found, output
-    assert found[1] == found[2]
-
-    with start(port, tmp_path / "data", "--rate", "300") as second:
-        lines = wait_for(second, "batch ")
-        second.send_signal(signal.SIGINT)
-        rest, _ = second.communicate(timeout=150)
-    again = END.search(rest)
-    assert again, "".join(lines) + rest
-    assert again[1] == again[2]
-    assert int(again[1].replace(",", "")) > int(found[1].replace(",", ""))
+    assert found[1] == found[2] != "0"
 
 
 def test_without_java_the_broker_runs_alone_and_says_so(port: int, tmp_path: Path) -> None:
