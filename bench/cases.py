@@ -238,6 +238,7 @@ SPARK_ROWS = 1_000_000
 SPARK_TIMEOUT_S = 900
 SPARK_READ_TARGETS = {"parquet": Target(0.25, 0.35), "kafka": Target(0.5, 1.0)}
 """Against the same rows in Parquet files, which Spark reads without leaving its process, and its own Kafka source."""
+SPARK_WRITE_TARGET = Target(0.6, 0.9)
 SPARK_MICRO_BATCH_TARGET = Target(2.0, 1.3)
 
 START = AbsoluteCase(name="start", title="start to first answer", unit="ms", target=Target(400, 150))

@@ -3,7 +3,7 @@
 python -m bench.spark_load SERVERS PLACE ROWS ROUNDS [JAR…]
 
 With the jars of Spark's own Kafka source it is measured as well. Prints one line of JSON: for each side its rounds,
-reads in rows per second, micro-batches in milliseconds.
+reads and writes in rows per second, micro-batches in milliseconds.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import ottla
+from bench.spark_write import write_rounds
 
 PARTITIONS = 4
 VALUE_BYTES = 100
@@ -50,7 +51,9 @@ def main() -> None:
                 rate = int(row_count) / seconds_to_read(frame)
                 if round_number >= 0:
                     reads[side].append(rate)
-        print(json.dumps({"reads": reads, "micro_batches_ms": micro_batches(spark, servers)}))
+        writes = write_rounds(sides["parquet"], servers, Path(place), int(rounds))
+        latencies = micro_batches(spark, servers)
+        print(json.dumps({"reads": reads, "writes": writes, "micro_batches_ms": latencies}))
     finally:
         spark.stop()
 

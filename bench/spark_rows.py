@@ -19,7 +19,9 @@ from bench.peers import Peer
 from bench.row import Row
 
 _READ = "spark-read"
+_WRITE = "spark-write"
 _MICRO_BATCH = "spark-micro-batch"
+_WRITES = {"ottla": "Spark: batch write, 100 B", "ottla exactly once": "Spark: batch write, 100 B, exactly once"}
 
 
 @dataclass
@@ -30,12 +32,12 @@ class SparkRuns:
     say: Callable[[str], None]
 
     def rows(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
-        if not (wanted(_READ) or wanted(_MICRO_BATCH)):
+        if not any(wanted(name) for name in (_READ, _WRITE, _MICRO_BATCH)):
             return
         if shutil.which("java") is None:
             self.say("Java was not found, so Spark is not measured")
             return
-        self.say("Spark: batch reads and micro-batches")
+        self.say("Spark: batch reads and writes, and micro-batches")
         measured = self._measure()
         reads, micro_batches = measured["reads"], measured["micro_batches_ms"]
         if wanted(_READ):
@@ -44,6 +46,11 @@ class SparkRuns:
                     row = _row(_READ, "Spark: batch read, 100 B", "rows/s", reads, other)
                     row.floor, row.goal = target.floor, target.goal
                     yield row
+        if wanted(_WRITE):
+            for side, title in _WRITES.items():
+                row = _row(_WRITE, title, "rows/s", measured["writes"], "parquet", ours=side)
+                row.floor, row.goal = cases.SPARK_WRITE_TARGET.floor, cases.SPARK_WRITE_TARGET.goal
+                yield row
         if wanted(_MICRO_BATCH):
             row = _row(_MICRO_BATCH, "Spark: a micro-batch of a few rows", "ms", micro_batches, "rate")
             row.lower_is_better = True
@@ -71,7 +78,7 @@ class SparkRuns:
             return []
 
 
-def _row(name: str, title: str, unit: str, sides: dict[str, list[float]], other: str) -> Row:
-    ours, theirs = statistics.median(sides["ottla"]), statistics.median(sides[other])
-    rounds = {side: sides[side] for side in ("ottla", other)}
-    return Row(name, title, unit, ours, against=other, other=theirs, ratio=ours / theirs, rounds=rounds)
+def _row(name: str, title: str, unit: str, sides: dict[str, list[float]], other: str, *, ours: str = "ottla") -> Row:
+    value, theirs = statistics.median(sides[ours]), statistics.median(sides[other])
+    rounds = {side: sides[side] for side in (ours, other)}
+    return Row(name, title, unit, value, against=other, other=theirs, ratio=value / theirs, rounds=rounds)

@@ -72,7 +72,7 @@ class Accounts(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         account = Account(*self._state.get()) if self._state.exists() else Account()
         # Spark may bring the rows of one key in any order; in the topic they have one.
-        events = pd.concat(rows).sort_values(["_partition", "_offset"])
+        events = pd.concat(rows).sort_values(["partition", "offset"])
         answers = []
         for kind, amount in zip(events["type"], events["amount"].fillna(0), strict=True):
             outcome = account.apply(kind, int(amount))
@@ -86,6 +86,8 @@ class Accounts(StatefulProcessor):
 
 
 def answers(events: DataFrame) -> DataFrame:
-    return events.groupBy("account").transformWithStateInPandas(
+    # Spark gives columns whose names begin with "_" to a stateful function under other names.
+    named = events.withColumnsRenamed({"_partition": "partition", "_offset": "offset"})
+    return named.groupBy("account").transformWithStateInPandas(
         Accounts(), outputStructType=ANSWERS, outputMode="append", timeMode="none"
     )

@@ -246,6 +246,7 @@ class _Passage:
         self._rng = rng
         self._left: dict[asyncio.StreamWriter, tuple[NetworkFaults, int | None]] = {}
         """What each direction still carries before it is cut, drawn for a network that was as bad as this."""
+        self._is_cut = False
         self._cut: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def cut(self) -> None:
@@ -271,7 +272,7 @@ class _Passage:
         async for piece, faults in self._pieces(self._client[0]):
             figures.request_bytes += len(piece)
             if not await self._pass_on(piece, self._broker[1], faults, faults.request_bytes_until_cut):
-                figures.cut_in_requests += 1
+                figures.cut_in_requests += self._cut_now()
                 return
 
     async def _carry_replies(self) -> None:
@@ -279,8 +280,13 @@ class _Passage:
         async for piece, faults in self._pieces(self._broker[0]):
             figures.reply_bytes += len(piece)
             if not await self._pass_on(piece, self._client[1], faults, faults.reply_bytes_until_cut):
-                figures.cut_in_replies += 1
+                figures.cut_in_replies += self._cut_now()
                 return
+
+    def _cut_now(self) -> bool:
+        """False for the second direction: both may come to their cuts in one turn, but it is one connection."""
+        is_first, self._is_cut = not self._is_cut, True
+        return is_first
 
     async def _pieces(self, reader: asyncio.StreamReader) -> AsyncIterator[tuple[bytes, NetworkFaults]]:
         """What comes, each piece when it may pass, and how bad the network is then."""
