@@ -91,10 +91,6 @@ class BatchSender:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
 
-    @property
-    def calls_in_flight(self) -> Mapping[int, int]:
-        return self._calls_in_flight
-
     # What to send
 
     def drain(self, now_ms: int) -> list[ProduceCall]:

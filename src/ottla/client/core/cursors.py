@@ -105,10 +105,6 @@ class Cursor:
         self.stage = Stage.AWAITS_RESET
         self.reset_timestamp = timestamp
 
-    def request_committed(self) -> None:
-        self._move()
-        self.stage = Stage.AWAITS_COMMITTED
-
     def halt(self, error: ClientError) -> None:
         self.stage = Stage.HALTED
         self.error = error

@@ -11,13 +11,6 @@ from ottla.wire.apis.fetch import FetchPartition, FetchTopic, ForgottenTopic
 
 NO_SESSION = 0
 FIRST_EPOCH = 0
-SESSION_ERRORS = frozenset(
-    {
-        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-    }
-)
 
 _MAX_EPOCH = 2**31 - 1
 

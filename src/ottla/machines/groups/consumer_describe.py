@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ottla.base.errors import ErrorCode
 from ottla.machines.groups.config import TopicView
 from ottla.machines.groups.consumer_member import ConsumerMember, Partitions
 from ottla.machines.groups.consumer_records import by_topic
@@ -28,16 +27,6 @@ def describe_group(group_id: str, state: ConsumerGroupState, assignor: str, topi
         members=[
             _member(member, state.target_of(member_id), topics) for member_id, member in sorted(state.members.items())
         ],
-    )
-
-
-def no_such_group(group_id: str) -> DescribedGroup:
-    """Each group that was asked for needs an entry in the reply, or some clients give up (librdkafka aborts)."""
-    return DescribedGroup(
-        error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-        error_message=f"there is no consumer group {group_id!r}",
-        group_id=group_id,
-        group_state="Dead",
     )
 
 

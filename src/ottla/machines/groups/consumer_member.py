@@ -10,7 +10,6 @@ from ottla.base.types import Uuid
 from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
 """A static member that left with this epoch keeps its partitions until its session runs out."""
 
