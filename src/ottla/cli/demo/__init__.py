@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -36,16 +41,17 @@ def demo(
 ) -> None:
     """Run a broker, invented visitors of a web site, and a Spark pipeline that counts what they look at."""
     console = Console(highlight=False)
-    with errors_told(), OwnBroker(port, (data / "broker").absolute()) as broker:
+    with errors_told(), _end_by_ctrl_c() as end, OwnBroker(port, (data / "broker").absolute()) as broker:
         _introduce(console, broker.bootstrap_servers)
         until = None if duration is None else time.monotonic() + duration
         try:
             require_spark()
         except SparkUnavailableError as e:
             console.print(f"Only the broker runs: {e}.")
-            _wait(broker, until)
+            while not (end.is_set() or _is_past(until)):
+                broker.wait(_TICK_S)
             return
-        _count_page_views(console, broker, (data / "pipeline").absolute(), rate, until)
+        _count_page_views(console, broker, (data / "pipeline").absolute(), rate, until, end)
 
 
 def _introduce(console: Console, bootstrap_servers: str) -> None:
@@ -56,15 +62,26 @@ def _introduce(console: Console, bootstrap_servers: str) -> None:
     console.print(f"The pipeline is {PIPELINE}; Ctrl-C stops everything.\n", soft_wrap=True)
 
 
-def _wait(broker: OwnBroker, until: float | None) -> None:
+@contextmanager
+def _end_by_ctrl_c() -> Iterator[threading.Event]:
+    """Ctrl-C, whenever it comes, is the ordinary end; a second one does not wait for what still has to be done."""
+    end = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if end.is_set():
+            raise KeyboardInterrupt
+        end.set()
+
+    before = signal.signal(signal.SIGINT, handle)
     try:
-        while until is None or time.monotonic() < until:
-            broker.wait(_TICK_S)
-    except KeyboardInterrupt:
-        return
+        yield end
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
-def _count_page_views(console: Console, broker: OwnBroker, place: Path, rate: int, until: float | None) -> None:
+def _count_page_views(
+    console: Console, broker: OwnBroker, place: Path, rate: int, until: float | None, end: threading.Event
+) -> None:
     # Only now: Spark's modules take a while to load, and a broker that runs alone has no need for them.
     from ottla.cli.demo.counting import Counting
     from ottla.cli.demo.screen import Screen, read_results
@@ -80,11 +97,10 @@ def _count_page_views(console: Console, broker: OwnBroker, place: Path, rate: in
                 screen.update(visitors.sent, results, counting.progress)
                 return results.counted
 
-            try:
-                while not _is_over(until, show()):
-                    broker.wait(_TICK_S)
-                    counting.raise_failure()
-            except KeyboardInterrupt:
+            while not (end.is_set() or _is_over(until, show())):
+                broker.wait(_TICK_S)
+                counting.raise_failure()
+            if end.is_set():
                 console.print("Stopping …")
             visitors.stop()
             sent = count_page_views(broker.bootstrap_servers)
@@ -96,9 +112,12 @@ def _count_page_views(console: Console, broker: OwnBroker, place: Path, rate: in
         _conclude(console, sent, read_results(database, datetime.now(UTC)).counted, database)
 
 
+def _is_past(until: float | None) -> bool:
+    return until is not None and time.monotonic() > until
+
+
 def _is_over(until: float | None, counted: int) -> bool:
-    now = time.monotonic()
-    return until is not None and now > until and (counted > 0 or now > until + _FIRST_RESULT_TIMEOUT_S)
+    return until is not None and _is_past(until if counted else until + _FIRST_RESULT_TIMEOUT_S)
 
 
 def _conclude(console: Console, sent: int, counted: int, database: Path) -> None:
