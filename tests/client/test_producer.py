@@ -286,3 +286,38 @@ def test_offsets_of_a_group_are_part_of_the_transaction(client: Client, broker: 
 def test_transactions_need_an_id(client: Client, broker: BrokerProcess) -> None:
     with client(bootstrap_servers=broker.bootstrap) as producer, pytest.raises(TransactionStateError, match="id"):
         producer.begin_transaction()
+
+
+def test_a_mistake_inside_the_producer_leaves_nobody_waiting(
+    client: Client, broker: BrokerProcess, new_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"linger_ms": 60_000, "delivery_timeout_ms": 100_000}
+    with client(bootstrap_servers=broker.bootstrap, **settings) as producer:
+        producer.send(new_topic, b"0")
+        producer.flush()
+        waiting = producer.send(new_topic, b"1")
+        engine = producer.producer._engine
+        engine.on_pump = lambda: [].pop()
+        with pytest.raises(ClientError, match="IndexError: pop from empty list") as failure:
+            producer.partitions_for("a-topic-that-is-asked-for")
+        assert failure.value.fatal
+        with pytest.raises(ClientError, match="IndexError"):
+            waiting.result(10)
+        with pytest.raises(ClientError, match="close it"):
+            producer.send(new_topic, b"2")
+        assert not engine.accumulator.incomplete
+        assert sum("the producer has failed" in message for message in caplog.messages) == 1
+
+
+def test_a_task_of_the_producer_that_fails_leaves_nobody_waiting(
+    client: Client, broker: BrokerProcess, new_topic: str
+) -> None:
+    settings = {"linger_ms": 60_000, "delivery_timeout_ms": 100_000}
+    with client(bootstrap_servers=broker.bootstrap, **settings) as producer:
+        waiting = producer.send(new_topic, b"1")
+        # Whatever metadata was asked for, the cache cannot take it in.
+        producer.producer._engine.metadata.update = lambda *_: {}["missing"]
+        with pytest.raises(ClientError, match="KeyError"):
+            producer.partitions_for("a-topic-that-is-asked-for")
+        with pytest.raises(ClientError, match="KeyError"):
+            waiting.result(10)

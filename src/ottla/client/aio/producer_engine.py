@@ -20,7 +20,7 @@ from ottla.client.aio.cluster_link import ClusterLink
 from ottla.client.core.accumulator import Accumulator
 from ottla.client.core.batch_sender import BatchSender, PartitionResult, ProduceCall
 from ottla.client.core.metadata import BrokerAddress, MetadataCache, PartitionLeader, TopicMetadata
-from ottla.client.core.producer_batch import Batch
+from ottla.client.core.producer_batch import Batch, copy_of
 from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.core.producer_transaction import ProducerTransaction
 from ottla.client.core.settings import backoff_ms
@@ -88,6 +88,7 @@ class ProducerEngine:
         self._asking_producer_id = False
         self._refreshing = False
         self._closed = False
+        self._broken = False
 
     async def start(self) -> None:
         """Finds the cluster; ClusterUnreachableError if no bootstrap server answers."""
@@ -111,8 +112,14 @@ class ProducerEngine:
 
     def _pump(self) -> None:
         self._pump_scheduled = False
-        if self._closed:
+        if self._closed or self._broken:
             return
+        try:
+            self._look()
+        except Exception as e:
+            self._break(e)
+
+    def _look(self) -> None:
         now_ms = self.clock.monotonic_ms()
         with self.lock:
             late = self.sender.expire(now_ms)
@@ -142,7 +149,20 @@ class ProducerEngine:
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        """A mistake of ours: nobody shall wait for ever because of it, so the producer fails with all it has."""
+        log.error("the producer has failed", exc_info=error)
+        self._broken = True
+        self._fail_for_good(
+            ClientError(f"the producer has failed ({type(error).__name__}: {error}); close it and open another")
+        )
 
     # Produce requests
 
@@ -244,9 +264,12 @@ class ProducerEngine:
             self.metadata.update_failed(self.clock.monotonic_ms())
         finally:
             self._refreshing = False
+        self._tell_metadata_waiters()
+        self._pump()
+
+    def _tell_metadata_waiters(self) -> None:
         changed, self._metadata_changed = self._metadata_changed, self._loop.create_future()
         changed.set_result(None)
-        self._pump()
 
     async def topic(self, name: str, timeout_ms: int) -> TopicMetadata:
         """What is known of a topic, once it is; `send` needs the number of its partitions."""
@@ -257,6 +280,8 @@ class ProducerEngine:
                 found = self.metadata.use(name, now_ms)
             if found is not None and found.partitions:
                 return found
+            if self.sender.fatal_error is not None:
+                raise copy_of(self.sender.fatal_error)
             known = self.metadata.topics.get(name)
             if known is not None and known.error_code and not _is_passing(known.error_code):
                 raise client_error(known.error_code, where=f"topic {name}")
@@ -313,8 +338,12 @@ class ProducerEngine:
         error.fatal = True
         with self.lock:
             self.sender.fatal_error = error
+            if self.transaction is not None:
+                self.transaction.fail(error)
             done = self.sender.fail_all(error)
+            self._on_memory()
         self.finish(done)
+        self._tell_metadata_waiters()
 
     # Flushing
 
