@@ -9,6 +9,7 @@ import pytest
 from ottla.base.errors import InvalidConfigError
 from ottla.base.types import TopicPartition
 from ottla.client import sync
+from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.core.offset_requests import Membership
 from ottla.client.core.partitioners import RoundRobin
 from ottla.client.core.producer_batch import RecordMetadata
@@ -288,17 +289,25 @@ def test_transactions_need_an_id(client: Client, broker: BrokerProcess) -> None:
         producer.begin_transaction()
 
 
+def engine_of(producer: SyncClient | AioClient) -> ProducerEngine:
+    engine = producer.producer._engine
+    assert engine is not None
+    return engine
+
+
 def test_a_mistake_inside_the_producer_leaves_nobody_waiting(
     client: Client, broker: BrokerProcess, new_topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = {"linger_ms": 60_000, "delivery_timeout_ms": 100_000}
-    with client(bootstrap_servers=broker.bootstrap, **settings) as producer:
+    def fail() -> None:
+        raise IndexError("a mistake")
+
+    with client(bootstrap_servers=broker.bootstrap, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
         producer.send(new_topic, b"0")
         producer.flush()
         waiting = producer.send(new_topic, b"1")
-        engine = producer.producer._engine
-        engine.on_pump = lambda: [].pop()
-        with pytest.raises(ClientError, match="IndexError: pop from empty list") as failure:
+        engine = engine_of(producer)
+        engine.on_pump = fail
+        with pytest.raises(ClientError, match="IndexError: a mistake") as failure:
             producer.partitions_for("a-topic-that-is-asked-for")
         assert failure.value.fatal
         with pytest.raises(ClientError, match="IndexError"):
@@ -310,13 +319,14 @@ def test_a_mistake_inside_the_producer_leaves_nobody_waiting(
 
 
 def test_a_task_of_the_producer_that_fails_leaves_nobody_waiting(
-    client: Client, broker: BrokerProcess, new_topic: str
+    client: Client, broker: BrokerProcess, new_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"linger_ms": 60_000, "delivery_timeout_ms": 100_000}
-    with client(bootstrap_servers=broker.bootstrap, **settings) as producer:
+    def fail(*_: object) -> None:
+        raise KeyError("a mistake")
+
+    with client(bootstrap_servers=broker.bootstrap, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
         waiting = producer.send(new_topic, b"1")
-        # Whatever metadata was asked for, the cache cannot take it in.
-        producer.producer._engine.metadata.update = lambda *_: {}["missing"]
+        monkeypatch.setattr(engine_of(producer).metadata, "update", fail)
         with pytest.raises(ClientError, match="KeyError"):
             producer.partitions_for("a-topic-that-is-asked-for")
         with pytest.raises(ClientError, match="KeyError"):
