@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 from random import Random
 
 import pytest
@@ -208,3 +209,22 @@ def test_a_size_split_over_reads_is_mid_frame() -> None:
     assert reader.is_mid_frame
     assert [bytes(frame) for frame in feed(reader, b"\x00\x01a")] == [b"a"]
     assert not reader.is_mid_frame
+
+
+@pytest.mark.parametrize("trusted_bytes", [0, LIMIT])
+def test_a_large_frame_does_not_lie_where_copies_to_it_are_slow(trusted_bytes: int) -> None:
+    """1 to 15 bytes behind the place that the same byte has in the peer's memory, counted within a page."""
+    reader = FrameReader(LIMIT, trusted_bytes=trusted_bytes)
+    # So large that malloc always maps memory for it, which begins with a page.
+    data = framed(bytes(40_000_000))
+    frames: list[memoryview] = []
+    position = 0
+    while not frames:
+        room = reader.receive_buffer()
+        chunk = data[position : position + len(room)]
+        room[: len(chunk)] = chunk
+        frames = reader.received(len(chunk))
+        position += len(chunk)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(frames[0].cast("c")))
+    place_in_peers_page = 4
+    assert (address - place_in_peers_page) % 4096 not in range(1, 16)
