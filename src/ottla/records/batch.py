@@ -236,11 +236,15 @@ def pack_batch(header: BatchHeader, payload: ReadBuffer) -> bytes:
     return b"".join((head, payload))
 
 
-def pack_in_place(header: BatchHeader, buf: WriteBuffer) -> None:
-    """The same where the records are in place already, behind room for the header."""
+def pack_in_place(header: BatchHeader, buf: WriteBuffer, *, checksum: bool = True) -> None:
+    """The same where the records are in place already, behind room for the header.
+
+    Without a checksum the batch is not valid before `set_producer`, which computes it in any case.
+    """
     length = len(buf) - OFFSET_AND_LENGTH_SIZE
     HEADER_STRUCT.pack_into(buf, 0, *header._replace(batch_length=length, magic=MAGIC_V2, crc=0))
-    _seal(buf, 0, len(buf))
+    if checksum:
+        _seal(buf, 0, len(buf))
 
 
 def increment_sequence(sequence: int, by: int) -> int:

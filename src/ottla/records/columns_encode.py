@@ -6,6 +6,8 @@ offset and timestamp count from the first row of that one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -27,6 +29,7 @@ from ottla.records.batch import (
     pack_batch,
     pack_in_place,
 )
+from ottla.records.columns_even import encode_evenly
 from ottla.records.columns_input import NO_HEADERS, RecordColumns
 from ottla.records.columns_varint import Int64s, VarintColumn, join_varints
 from ottla.records.compression import Codec, compress
@@ -59,45 +62,50 @@ def encode_columns(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
+    checksum: bool = True,
 ) -> list[EncodedBatch]:
     """The rows of a pyarrow Table or RecordBatch as batches of one partition, in the order of the rows.
 
     Columns are `value` and, if there, `key`, `timestamp` and `headers`. No batch is larger than `max_batch_size` before
     compression, except one of a single row, which the broker judges. The sequences of the batches follow each other.
+    Batches without a `checksum` are for those who will say with `set_producer` whose they are.
     """
     columns = RecordColumns.of(table, default_timestamp_ms)
     attributes = codec | (TRANSACTIONAL_BIT if transactional else 0)
     batches: list[EncodedBatch] = []
+    for data, first, count in encode_evenly(columns, max_batch_size) or _encode_unevenly(columns, max_batch_size):
+        timestamps = columns.timestamps[first : first + count]
+        sequence = base_sequence if base_sequence == NO_SEQUENCE else increment_sequence(base_sequence, first)
+        header = BatchHeader(
+            0,
+            0,
+            NO_PARTITION_LEADER_EPOCH,
+            MAGIC_V2,
+            0,
+            attributes,
+            count - 1,
+            int(timestamps[0]),
+            int(timestamps.max()),
+            producer_id,
+            producer_epoch,
+            sequence,
+            count,
+        )
+        if codec:
+            data = memoryview(bytearray(pack_batch(header, compress(codec, data[HEADER_SIZE:], level))))
+        else:
+            pack_in_place(header, data, checksum=checksum)
+        batches.append(EncodedBatch(data, first, count))
+    return batches
+
+
+def _encode_unevenly(columns: RecordColumns, max_batch_size: int) -> Iterator[tuple[memoryview, int, int]]:
+    """Batches with room for their headers, each with its first row and the number of rows."""
     for firsts, last in _groups(columns, max_batch_size):
         payload, bounds = _encode_rows(columns, firsts, last)
-        base_timestamps = columns.timestamps[firsts].tolist()
-        max_timestamps = np.maximum.reduceat(columns.timestamps[:last], firsts).tolist()
         edges = [*firsts.tolist(), last]
-        for index, first in enumerate(edges[:-1]):
-            count = edges[index + 1] - first
-            sequence = base_sequence if base_sequence == NO_SEQUENCE else increment_sequence(base_sequence, first)
-            header = BatchHeader(
-                0,
-                0,
-                NO_PARTITION_LEADER_EPOCH,
-                MAGIC_V2,
-                0,
-                attributes,
-                count - 1,
-                base_timestamps[index],
-                max_timestamps[index],
-                producer_id,
-                producer_epoch,
-                sequence,
-                count,
-            )
-            data = payload[bounds[index] : bounds[index + 1]]
-            if codec:
-                data = memoryview(bytearray(pack_batch(header, compress(codec, data[HEADER_SIZE:], level))))
-            else:
-                pack_in_place(header, data)
-            batches.append(EncodedBatch(data, first, count))
-    return batches
+        for index, (first, next_first) in enumerate(pairwise(edges)):
+            yield payload[bounds[index] : bounds[index + 1]], first, next_first - first
 
 
 def _groups(columns: RecordColumns, max_batch_size: int) -> list[tuple[Int64s, int]]:

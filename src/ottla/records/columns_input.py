@@ -76,7 +76,8 @@ def _column(table: Any, name: str) -> Any:
         return None
     column = table.column(name)
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+        # Putting together what is in one piece would copy it.
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         raise ValueError(f"the column {name!r} is larger than 2 GiB: send the table in parts")
     return column

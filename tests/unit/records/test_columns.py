@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.base.errors import CorruptBatchError, InvalidRecordError
-from ottla.records.batch import HEADER_SIZE, crc_is_valid, iter_headers, pack_batch, read_header, set_max_timestamp
+from ottla.records.batch import (
+    HEADER_SIZE,
+    crc_is_valid,
+    iter_headers,
+    pack_batch,
+    read_header,
+    set_max_timestamp,
+    set_producer,
+)
 from ottla.records.builder import RecordFields, build_batch, rebuild_batch
 from ottla.records.compression import Codec
 from ottla.records.control import end_transaction_marker
@@ -41,6 +49,17 @@ def uniform_rows(draw: st.DrawFn) -> list[RecordFields]:
         made += [(None, bytes([index % 251]) * size, [], NOW_MS + index // 7) for index in range(count)]
         made.append((draw(st.none() | st.just(b"k")), draw(st.none() | st.binary(max_size=300)), [], NOW_MS))
     return made
+
+
+@st.composite
+def even_rows(draw: st.DrawFn) -> list[RecordFields]:
+    """Rows of one size all through, whose timestamps stand still, rise slowly, leap, or go back."""
+    key = draw(st.none() | st.binary(max_size=3))
+    value = draw(st.none() | st.binary(max_size=3) | st.just(b"v" * 100))
+    count = draw(st.integers(1, 400))
+    steps = draw(st.lists(st.integers(-200, 20_000), max_size=6))
+    times = [NOW_MS + sum(steps[: index * len(steps) // count]) for index in range(count)]
+    return [(key, value and bytes([index % 251]) + value[1:], [], times[index]) for index in range(count)]
 
 
 @st.composite
@@ -275,7 +294,7 @@ class TestTransactions:
 
 class TestEncode:
     @settings(max_examples=50)
-    @given(st.lists(rows, min_size=1, max_size=20) | uniform_rows(), codecs)
+    @given(st.lists(rows, min_size=1, max_size=20) | uniform_rows() | even_rows(), codecs)
     def test_gives_the_bytes_the_builder_gives(self, records: list[RecordFields], codec: Codec) -> None:
         (batch,) = encode_columns(
             as_table(records),
@@ -292,7 +311,7 @@ class TestEncode:
         assert (batch.first_row, batch.record_count) == (0, len(records))
 
     @settings(max_examples=50)
-    @given(st.lists(rows, min_size=1, max_size=40) | uniform_rows(), st.integers(100, 3000))
+    @given(st.lists(rows, min_size=1, max_size=40) | uniform_rows() | even_rows(), st.integers(100, 3000))
     def test_batches_are_within_the_size_and_in_order(self, records: list[RecordFields], max_size: int) -> None:
         batches = encode_columns(as_table(records), max_batch_size=max_size, producer_id=1, base_sequence=2**31 - 3)
         next_row = 0
@@ -311,6 +330,24 @@ class TestEncode:
         data = b"".join(batch.data for batch in encode_columns(as_table(records), codec=codec))
         decoded = decode_columns(data, columns=COLUMN_NAMES)
         assert [(row.key, row.value, row.headers, row.timestamp) for row, _ in as_rows(decoded.records)] == records
+
+    @pytest.mark.parametrize("rows_per_ms", [20_000, 100, 1])
+    @pytest.mark.parametrize("key", [None, b"key"])
+    def test_many_rows_of_one_size(self, key: bytes | None, rows_per_ms: int) -> None:
+        records: list[RecordFields] = [(key, b"%05d" % n, [], NOW_MS + n // rows_per_ms) for n in range(20_000)]
+        (batch,) = encode_columns(as_table(records))
+        assert batch.data == build_batch(records)
+        parts = encode_columns(as_table(records), max_batch_size=100_000)
+        assert max(part.record_count for part in parts) - min(part.record_count for part in parts) <= 1
+        for part in parts:
+            own = records[part.first_row : part.first_row + part.record_count]
+            assert part.data == build_batch(own) and len(part.data) <= 100_000
+
+    def test_the_checksum_can_be_left_to_the_producer(self) -> None:
+        (batch,) = encode_columns(as_table([(None, b"v", [], NOW_MS)]), checksum=False)
+        assert not crc_is_valid(batch.data, read_header(batch.data))
+        set_producer(batch.data, 0, len(batch.data), producer_id=7, producer_epoch=1, base_sequence=3)
+        assert batch.data == build_batch([(None, b"v", [], NOW_MS)], producer_id=7, producer_epoch=1, base_sequence=3)
 
     def test_large_tables_are_encoded_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from ottla.records import columns_encode

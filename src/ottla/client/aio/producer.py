@@ -278,7 +278,7 @@ class Producer:
                 if batch is None:
                     batch = await self._wait_for_memory(append, now_ms + self._settings.max_block_ms)
                 future.add(batch)
-                engine.wake()
+            engine.wake()
             # What was encoded goes out while the next portion is, and others in the loop get their turn.
             await asyncio.sleep(0)
         return future

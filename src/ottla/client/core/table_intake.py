@@ -119,8 +119,10 @@ class TableIntake:
     def _encode_topic(
         self, rows: Any, ends: Int64s, topic: TopicMetadata, wall_ms: int
     ) -> list[tuple[TopicPartition, EncodedRows]]:
+        if not self._has_wishes(rows):
+            return self._encode_sticky(rows, ends, topic, wall_ms)
         partitions = self._partitions(rows, ends, topic)
-        rows = rows.select([name for name in rows.column_names if name not in ("topic", "partition")])
+        rows = _without_places(rows)
         lowest, highest = int(partitions.min()), int(partitions.max())
         if lowest == highest:
             return self._encode_partition(rows, TopicPartition(topic.name, lowest), wall_ms)
@@ -132,6 +134,23 @@ class TableIntake:
         for first, last in zip(firsts, [*firsts[1:], len(partitions)], strict=True):
             target = TopicPartition(topic.name, int(partitions[first]))
             encoded += self._encode_partition(rows.slice(first, last - first), target, wall_ms)
+        return encoded
+
+    def _has_wishes(self, rows: Any) -> bool:
+        """Whether anything but the size of rows may decide on their partitions."""
+        has_keys = "key" in rows.column_names and not self._settings.ignore_keys
+        return has_keys or "partition" in rows.column_names or self._partitioner is not None
+
+    def _encode_sticky(
+        self, rows: Any, ends: Int64s, topic: TopicMetadata, wall_ms: int
+    ) -> list[tuple[TopicPartition, EncodedRows]]:
+        """Neighbours go to the same partition, so nothing has to be put into another order."""
+        rows = _without_places(rows)
+        encoded: list[tuple[TopicPartition, EncodedRows]] = []
+        for first, last, partition in self._sticky_runs(ends, topic):
+            encoded += self._encode_partition(
+                rows.slice(first, last - first), TopicPartition(topic.name, partition), wall_ms
+            )
         return encoded
 
     def _encode_partition(
@@ -146,6 +165,7 @@ class TableIntake:
                 max_batch_size=self._batch_size,
                 default_timestamp_ms=wall_ms,
                 transactional=settings.transactional_id is not None,
+                checksum=not settings.idempotent,  # else each batch is given its number before it is sent
             )
         except InvalidRecordError as e:
             raise SerializationError(f"{target.topic}: {e.message}") from e
@@ -182,17 +202,31 @@ class TableIntake:
         rows = np.flatnonzero(partitions == NO_PARTITION)
         if not len(rows):
             return
+        if len(rows) < len(ends):
+            ends = np.cumsum(np.diff(ends, prepend=0)[rows])
+        for first, last, partition in self._sticky_runs(ends, topic):
+            partitions[rows[first:last]] = partition
+
+    def _sticky_runs(self, ends: Int64s, topic: TopicMetadata) -> Iterator[tuple[int, int, int]]:
+        """Rows that go to one partition: the first, the one after the last, the partition.
+
+        As many bytes as a batch has, or a little less: a small batch left over would cost as much as a large one.
+        """
         choice = self._choices.get(topic.name)
         if choice is None:
             choice = self._choices[topic.name] = StickyChoice(self._batch_size, self._random_below)
-        if len(rows) < len(ends):
-            ends = np.cumsum(np.diff(ends, prepend=0)[rows])
+        total = int(ends[-1])
+        share = -(-total // -(-total // self._batch_size))
         first = taken = 0
-        while first < len(rows):
-            last = max(first + 1, int(np.searchsorted(ends, taken + self._batch_size, side="right")))
-            partitions[rows[first:last]] = choice.choose(topic.available, topic.partition_count)
+        while first < len(ends):
+            last = max(first + 1, int(np.searchsorted(ends, taken + share, side="right")))
+            yield first, last, choice.choose(topic.available, topic.partition_count)
             choice.produced(int(ends[last - 1]) - taken)
             first, taken = last, int(ends[last - 1])
+
+
+def _without_places(rows: Any) -> Any:
+    return rows.select([name for name in rows.column_names if name not in ("topic", "partition")])
 
 
 def _choose(table: Any, columns: TableColumns) -> Any:

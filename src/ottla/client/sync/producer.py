@@ -364,7 +364,7 @@ class Producer:
         for portion in self._tables.encode(prepared, topics):
             for target, rows in portion:
                 future.add(self._append_encoded(target, rows))
-                self._wake()
+            self._wake()
         return future
 
     def _append_encoded(self, target: TopicPartition, rows: EncodedRows) -> Batch:
