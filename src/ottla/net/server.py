@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import mmap
 import socket
 from collections import Counter
 from typing import NamedTuple
 
 from ottla.base.errors import StartError
-from ottla.net.channel import FILE_BUFFER_BYTES, PlainChannel
+from ottla.net.channel import PlainChannel
+from ottla.net.file_views import FileViews
 from ottla.net.limits import OS_DEFAULT, ConnectionLimits
 from ottla.net.server_connection import ClientConnection, ConnectionContext, ServerStats
 from ottla.net.service import Service
@@ -42,8 +42,7 @@ class Server:
         self._service = service
         self._limits = limits
         self._context = ConnectionContext(self._loop, service, limits, self._forget)
-        # Unlike a bytearray, a mapping takes no memory before it is used.
-        self._file_buffer = memoryview(mmap.mmap(-1, FILE_BUFFER_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        self._file_views = FileViews()
         self._listeners: list[_Listener] = []
         self._connections: dict[int, ClientConnection] = {}
         self._connections_by_host: Counter[str] = Counter()
@@ -129,7 +128,7 @@ class Server:
         self._last_connection_id += 1
         connection = ClientConnection(
             self._context,
-            PlainChannel(accepted, self._file_buffer, is_peer_local=is_peer_local),
+            PlainChannel(accepted, self._file_views, is_peer_local=is_peer_local),
             connection_id=self._last_connection_id,
             listener=listener,
             peer_host=peer_host,
@@ -175,6 +174,7 @@ class Server:
 
     def _sweep(self) -> None:
         self.sweep_idle()
+        self._file_views.drop()
         self._schedule_sweep()
 
     def sweep_idle(self) -> None:

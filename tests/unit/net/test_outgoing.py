@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.base.types import FileSlice
 from ottla.net.channel import FileTruncatedError, PlainChannel
+from ottla.net.file_views import FileViews
 from ottla.net.outgoing import FLUSH_BYTES, SMALL_SLICE_BYTES, Flushed, Outgoing, Piece
 
 from .conftest import StoredFile
@@ -37,8 +38,8 @@ def stored(tmp_path: Path) -> StoredFile:
 
 
 def channel_of(sock: socket.socket, *, is_peer_local: bool) -> PlainChannel:
-    """With a buffer that most file ranges do not fit into."""
-    return PlainChannel(sock, memoryview(bytearray(50_000)), is_peer_local=is_peer_local)
+    """With windows that most file ranges do not fit into."""
+    return PlainChannel(sock, FileViews(read_bytes_max=20_000, window_bytes=49_152), is_peer_local=is_peer_local)
 
 
 def flush_all(outgoing: Outgoing, theirs: socket.socket, expected_bytes: int) -> bytes:
