@@ -7,6 +7,7 @@ decides what a lost connection means.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections import deque
@@ -33,6 +34,9 @@ SHARED_BUFFER_BYTES = 65_536
 TRUSTED_RESPONSE_BYTES = 64 << 20
 """A reply up to this size is received straight into its own memory: growing with it would mean to copy it."""
 
+DIRECT_REQUEST_BYTES = 65_536
+"""Requests in parts that are this large are written to the socket at once."""
+
 _CORRELATION_ID_BYTES = 4
 _SOFTWARE_NAME = "ottla"
 _FIRST_API_VERSIONS_VERSION = 3
@@ -57,6 +61,8 @@ class Connection:
         self._last_correlation_id = -1
         self._closed: asyncio.Future[KafkaError] = self._loop.create_future()
         self._writable: asyncio.Future[None] | None = None
+        self._direct: socket.socket | None = None
+        """The same socket, for large requests: event loops put their parts together, or hold the lock while writing."""
 
     @classmethod
     async def connect(
@@ -162,10 +168,16 @@ class Connection:
 
     def _write(self, frame: bytes | list[bytes]) -> None:
         assert self._transport is not None
-        if isinstance(frame, list):
-            self._transport.writelines(frame)
-        else:
+        if not isinstance(frame, list):
             self._transport.write(frame)
+            return
+        left: list[bytes | memoryview] = [*frame]
+        # What the event loop has yet to write goes first.
+        is_idle = not self._transport.get_write_buffer_size()
+        if is_idle and self._direct is not None and sum(map(len, frame)) >= DIRECT_REQUEST_BYTES:
+            left = _send_now(self._direct, left)
+        if left:
+            self._transport.writelines(left)
 
     # Versions
 
@@ -226,6 +238,8 @@ class Connection:
             return
         self._closed.set_result(error)
         self._reader.close()
+        if self._direct is not None:
+            self._direct.close()
         self._resume_writing()
         waiting, self._waiting = self._waiting, deque()
         for _, reply in waiting:
@@ -251,6 +265,9 @@ class Connection:
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if transport.get_extra_info("sslcontext") is None:
+                self._direct = socket.socket(fileno=os.dup(sock.fileno()))
+                self._direct.setblocking(False)
 
     def _received(self, count: int) -> None:
         try:
@@ -306,6 +323,20 @@ class _Receiver(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = "the peer closed it" if exc is None else f"it was lost ({exc})"
         self._connection._lose(self._connection._network_error(reason), abort=False)
+
+
+def _send_now(sock: socket.socket, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Sends as much as the socket takes; returns what is left. An error is left for the event loop to find."""
+    try:
+        sent = sock.sendmsg(parts)
+    except OSError:
+        return parts
+    left: list[bytes | memoryview] = []
+    for part in parts:
+        if sent < len(part):
+            left.append(memoryview(part)[sent:])
+        sent = max(0, sent - len(part))
+    return left
 
 
 def _copy_of(error: KafkaError) -> KafkaError:

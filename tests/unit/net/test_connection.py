@@ -212,6 +212,40 @@ def test_a_request_without_reply(run: RunAsync) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("size", [1000, 100_000, 20_000_000])
+def test_requests_in_parts_arrive_whole_and_in_order(run: RunAsync, size: int) -> None:
+    """The largest ones do not fit the buffers of sockets, so that small ones have to wait behind them."""
+    parts = [b"<", bytearray(os.urandom(size)), b">"]
+
+    async def scenario() -> None:
+        received = bytearray()
+        wanted = 0
+        complete = asyncio.Event()
+
+        async def take(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(0.05)
+            while len(received) < wanted:
+                received.extend(await reader.read(1 << 20))
+            complete.set()
+
+        async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
+            connection = await Connection.connect(*server.sockets[0].getsockname())
+            frames = [[b"a", *parts], b"small", [b"b", *parts], [b"c", b"tiny"]]
+            expected = b"".join(frame if isinstance(frame, bytes) else b"".join(frame) for frame in frames)
+            wanted = len(expected)
+            exchanges = [
+                asyncio.ensure_future(connection.exchange(lambda _, frame=frame: frame))  # type: ignore[misc]
+                for frame in frames
+            ]
+            await complete.wait()
+            assert received == expected
+            connection.close()
+            for outcome in await asyncio.gather(*exchanges, return_exceptions=True):
+                assert isinstance(outcome, KafkaError)
+
+    run(scenario())
+
+
 def test_all_pending_requests_fail_when_the_peer_closes(run: RunAsync) -> None:
     async def scenario() -> None:
         broker = TinyBroker()

@@ -297,14 +297,22 @@ def _row_sizes(table: Any) -> Int64s:
     sizes = np.full(table.num_rows, RECORD_OVERHEAD, np.int64)
     for name in ("key", "value"):
         if name in table.column_names and not pa.types.is_null(table[name].type):
-            lengths = pc.fill_null(pc.binary_length(table[name].cast(pa.large_binary())), 0)
-            sizes += lengths.to_numpy()
+            column = table[name]
+            if not _tells_lengths(column.type):
+                column = column.cast(pa.large_binary())
+            lengths = pc.binary_length(column)
+            sizes += (pc.fill_null(lengths, 0) if lengths.null_count else lengths).to_numpy()
     if "headers" in table.column_names:
         first = 0
         for chunk in table["headers"].chunks:
             sizes[first : first + len(chunk)] += _header_sizes(chunk)
             first += len(chunk)
     return sizes
+
+
+def _tells_lengths(kind: Any) -> bool:
+    """Whether Arrow knows the lengths of such a column without turning it into another kind."""
+    return any(fits(kind) for fits in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string))
 
 
 def _header_sizes(headers: Any) -> Int64s:
