@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import pickle
 import threading
 from collections.abc import Iterator, Mapping
@@ -20,6 +22,7 @@ from ottla.client.errors import (
     ClientError,
     ClusterUnreachableError,
     DeserializationError,
+    ForkedError,
     NoOffsetError,
     OffsetOutOfRangeError,
     SubscriptionStateError,
@@ -303,6 +306,34 @@ def test_iteration_and_one_thread_at_a_time(broker: BrokerProcess, topic: str) -
                 refusals += 1
         assert refusals
         waiting.join()
+
+
+@pytest.mark.parametrize("is_idle", [False, True])
+def test_a_forked_child_is_told_and_its_parent_goes_on(broker: BrokerProcess, topic: str, is_idle: bool) -> None:
+    write(broker.bootstrap, topic, VALUES)
+    with ottla_sync.Consumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([(topic, 0)])
+        assert len(read(consumer, 20)) == 20
+        if is_idle:
+            # The consumer's own thread has the loop when the process forks.
+            threading.Event().wait(0.1)
+        child = os.fork()
+        if child == 0:
+            try:
+                consumer.poll(0)
+            except ForkedError:
+                consumer.close()
+                # What the child collects must not be missing in the parent.
+                del consumer
+                gc.collect()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        write(broker.bootstrap, topic, [b"after"])
+        assert [record.value for record in read(consumer, 1)] == [b"after"]
+        assert consumer.end_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 21}
 
 
 def test_the_broker_may_restart(own_broker: BrokerProcess, new_topic: str) -> None:

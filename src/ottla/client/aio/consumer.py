@@ -321,11 +321,6 @@ class Consumer(Generic[K, V]):
         self._engine.wake()
         return claimed
 
-    def _claim_if_quiet(self, bytes_max: int) -> list[ClaimedData]:
-        """What was fetched, unless a poll has something else to do first. For the thread that polls."""
-        planner = self._engine.planner
-        return planner.claim(bytes_max) if self._is_quiet() and planner.is_between_batches else []
-
     def _is_quiet(self) -> bool:
         now_ms = self._engine.now_ms()
         if self._group.steps or self._engine.failure is not None or now_ms >= self._commits.due_ms:

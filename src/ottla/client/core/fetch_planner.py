@@ -321,11 +321,6 @@ class FetchPlanner:
                     raise cursor.error
         return claimed
 
-    @property
-    def is_between_batches(self) -> bool:
-        """Whether no batch is decoded and only partly taken."""
-        return self._ready_cursor is None
-
     def _take_ready(self, taken: list[AnyRecord], room: int) -> None:
         cursor, ready, at = self._ready_cursor, self._ready, self._ready_at
         assert cursor is not None

@@ -1,7 +1,7 @@
-"""The consumer for threads: the calls of `ottla.client.aio.Consumer`, with an event loop in a thread behind them.
+"""The consumer for threads: the calls of `ottla.client.aio.Consumer`, each of which runs the event loop behind them.
 
-The loop's thread decodes whole batches, and the thread that polls gets them in pieces: two threads that both decode
-would only wait for each other. Listeners are called in the thread that polls, where they may call the consumer.
+So the thread that polls receives and decodes what it gets. Listeners are called in that thread, too, and outside of the
+loop: they may call the consumer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ottla.client.core.on_demand import load_fetched_columns
 from ottla.client.core.rebalance import ConsumerInterceptor, RebalanceListener
 from ottla.client.core.topic_info import PartitionInfo
 from ottla.client.errors import ClientClosedError, ConcurrentUseError, ForkedError
-from ottla.client.sync.loop_thread import LoopThread
+from ottla.client.sync.shared_loop import SharedLoop
 
 T = TypeVar("T")
 
@@ -109,13 +109,13 @@ class Consumer(Generic[K, V]):
         self._is_closing = False
         """The listener may still commit then."""
         self._is_closed = False
-        self._thread = LoopThread("ottla-consumer", self._forked)
+        self._loop = SharedLoop("ottla-consumer", self._forked)
         try:
-            self._thread.call(self._inner.start())
+            self._loop.call(self._inner.start())
         except BaseException:
             self._is_closing = self._is_closed = True
-            self._thread.call(self._inner.close(0))
-            self._thread.stop()
+            self._loop.call(self._inner.close(0))
+            self._loop.stop()
             raise
 
     def _forked(self) -> None:
@@ -135,16 +135,16 @@ class Consumer(Generic[K, V]):
             return
         self._is_closing = True
         try:
-            step = self._thread.call(self._inner._begin_closing(timeout))
+            step = self._loop.call(self._inner._begin_closing(timeout))
             try:
                 if step is not None:
                     self._tell_listener(step)
             finally:
                 self._is_closed = True
-                self._thread.call(self._inner._finish_closing(timeout))
+                self._loop.call(self._inner._finish_closing(timeout))
         finally:
             self._is_closed = True
-            self._thread.stop()
+            self._loop.stop()
 
     def _check_usable(self) -> None:
         if self._is_forked:
@@ -154,10 +154,10 @@ class Consumer(Generic[K, V]):
 
     def _call(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         self._check_usable()
-        return self._thread.call(make())
+        return self._loop.call(make())
 
     def _do(self, work: Callable[[], T]) -> T:
-        """Runs what does not wait in the loop's thread, where everything it touches lives."""
+        """Runs what does not wait in the loop, where nobody else touches what it does."""
 
         async def run() -> T:
             return work()
@@ -198,7 +198,6 @@ class Consumer(Generic[K, V]):
         try:
             deadline_s = time.monotonic() + timeout
             while True:
-                # Arrow decodes without holding up other threads, so the loop fetches on meanwhile.
                 batch = reading.decode_claimed(self._claim(deadline_s, reading.CLAIM_BYTES), schema, max_records)
                 if batch.num_rows or time.monotonic() >= deadline_s:
                     return batch
@@ -206,12 +205,8 @@ class Consumer(Generic[K, V]):
             self._polling.release()
 
     def _claim(self, deadline_s: float, bytes_max: int) -> list[ClaimedData]:
-        claimed = self._inner._claim_if_quiet(bytes_max)
-        if claimed:
-            self._thread.loop.call_soon_threadsafe(self._inner._engine.wake)
-            return claimed
         while True:
-            found = self._thread.call(self._inner._next_claim(deadline_s - time.monotonic(), bytes_max))
+            found = self._loop.call(self._inner._next_claim(deadline_s - time.monotonic(), bytes_max))
             if not isinstance(found, RebalanceStep):
                 return found
             self._tell_listener(found)
@@ -229,7 +224,7 @@ class Consumer(Generic[K, V]):
     def _poll_in_loop(self, timeout: float, records_max: int) -> list[ConsumerRecord[K, V]]:
         deadline_s = time.monotonic() + timeout
         while True:
-            found = self._thread.call(self._inner._next(deadline_s - time.monotonic(), records_max))
+            found = self._loop.call(self._inner._next(deadline_s - time.monotonic(), records_max))
             if not isinstance(found, RebalanceStep):
                 return found
             self._tell_listener(found)
@@ -245,9 +240,9 @@ class Consumer(Generic[K, V]):
                 called.close()
                 raise TypeError("a listener of the sync consumer must not have coroutines; use ottla.aio.Consumer")
         finally:
-            self._thread.loop.call_soon_threadsafe(step.finish)
+            self._loop.loop.call_soon_threadsafe(step.finish)
             # Partitions that go must be gone before the next records are taken.
-            self._thread.call(step.wait_finished())
+            self._loop.call(step.wait_finished())
 
     # What to read
 
@@ -336,7 +331,10 @@ class Consumer(Generic[K, V]):
         offsets: Offsets | ConsumerRecord[Any, Any] | None = None,
         callback: CommitCallback | None = None,
     ) -> None:
-        """Starts a commit. The callback is called in the consumer's own thread and must not wait."""
+        """Starts a commit. The callback is called during a later call, or else in the consumer's own thread.
+
+        It must not wait, and cannot call the consumer.
+        """
         self._do(lambda: self._inner.commit_async(offsets, callback))
 
     def committed(

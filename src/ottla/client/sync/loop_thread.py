@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
@@ -13,10 +11,9 @@ from typing import Any, TypeVar
 import uvloop
 
 from ottla.client.errors import ClientClosedError
+from ottla.client.sync.forks import forget_forks, watch_forks
 
 T = TypeVar("T")
-
-_live: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 
 
 class LoopThread:
@@ -27,7 +24,7 @@ class LoopThread:
         self._on_fork = on_fork
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
-        _live.add(self)
+        watch_forks(self)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -57,15 +54,7 @@ class LoopThread:
             self.loop.call_soon_threadsafe(self.loop.stop)
         if not self.is_current:
             self._thread.join()
-        _live.discard(self)
+        forget_forks(self)
 
     def forked(self) -> None:
         self._on_fork()
-
-
-def _tell_children() -> None:
-    for thread in list(_live):
-        thread.forked()
-
-
-os.register_at_fork(after_in_child=_tell_children)
