@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ottla.net.server_connection import HELD_ROOM_BYTES
-from ottla.net.turns import Turns
+from ottla.net.turns import TURNS_PER_CALLBACK, Turns
 from ottla.wire.frame import SHARED_BUFFER_BYTES
 
 from .conftest import ScriptedService, StartServer, framed
@@ -177,3 +177,50 @@ def test_a_member_that_joins_outside_of_a_turn_gets_its_end_soon(turns: Turns) -
     assert member.ended == 0
     run_one_turn(turns)
     assert member.ended == 1
+
+
+def test_a_socket_that_is_always_ready_leaves_room_for_others_in_the_loop(turns: Turns, readable: list[int]) -> None:
+    loop = turns._loop
+    events: list[str] = []
+
+    def serve() -> None:
+        if not events:
+            loop.call_soon(events.append, "other")
+        events.append("served")
+        if len(events) > 2 * TURNS_PER_CALLBACK:
+            turns.forget(readable[0])
+            loop.stop()
+
+    turns.watch_readable(readable[0], serve)
+    loop.run_forever()
+    assert events.index("other") == TURNS_PER_CALLBACK
+
+
+def test_sockets_that_share_a_turn_get_one_each_time(turns: Turns, readable: list[int]) -> None:
+    loop = turns._loop
+    events: list[str] = []
+
+    def serve() -> None:
+        if not events:
+            loop.call_soon(events.append, "other")
+            loop.call_soon(loop.stop)
+        events.append("served")
+
+    for fd in readable:
+        turns.watch_readable(fd, serve)
+    loop.run_forever()
+    assert events.index("other") == len(readable)
+
+
+def test_turns_that_are_closed_by_what_they_serve_end(turns: Turns, readable: list[int]) -> None:
+    loop = turns._loop
+    failures: list[object] = []
+    loop.set_exception_handler(lambda _, context: failures.append(context))
+
+    def serve() -> None:
+        turns.close()
+        loop.call_soon(loop.stop)
+
+    turns.watch_readable(readable[0], serve)
+    loop.run_forever()
+    assert not failures
