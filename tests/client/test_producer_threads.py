@@ -61,17 +61,17 @@ def test_a_batch_that_is_sealed_while_a_value_is_added(broker: BrokerProcess, ne
                 batch.seal()
 
     with sync.Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
-        first = producer.send(new_topic, b"first")
+        first = producer.send(new_topic, b"value 1")
         batch = first._batch
         batch.values = Interrupted(batch.values)
         batch.stamped_until_s = 1e12
-        second = producer.send(new_topic, b"second")
-        third = producer.send(new_topic, b"third")
+        second = producer.send(new_topic, b"value 2")
+        third = producer.send(new_topic, b"value 3")
         producer.flush()
         assert [future.result(0).offset for future in (first, second, third)] == [0, 1, 2]
         assert (second._batch is batch) == (sealed == "after")
         assert third._batch is not batch
-    assert values_of(broker.bootstrap, new_topic) == [b"first", b"second", b"third"]
+    assert values_of(broker.bootstrap, new_topic) == [b"value 1", b"value 2", b"value 3"]
 
 
 def test_waiting_can_be_limited(broker: BrokerProcess, new_topic: str) -> None:

@@ -19,7 +19,6 @@ from ottla.client.core.offset_requests import Membership
 from ottla.client.core.on_demand import open_table_intake
 from ottla.client.core.partitioners import Partitioner
 from ottla.client.core.producer_batch import (
-    RECORD_OVERHEAD,
     Batch,
     DeliveryCallback,
     Receipt,
@@ -67,8 +66,8 @@ class SendFutures(ReceiptRange, Sequence[SendFuture]):
 
     def __getitem__(self, number: int | slice) -> SendFuture | list[SendFuture]:
         if isinstance(number, slice):
-            return [SendFuture(*self._place(place)) for place in range(len(self))[number]]
-        return SendFuture(*self._place(number))
+            return [SendFuture.of(*self._place(place)) for place in range(len(self))[number]]
+        return SendFuture.of(*self._place(number))
 
     def __await__(self) -> Generator[Any, None, list[RecordMetadata]]:
         for batch, _ in self._spans:
@@ -179,11 +178,14 @@ class Producer:
         ):
             batch = self._open.get(topic)
             if batch is not None:
-                size = batch.size + len(value) + RECORD_OVERHEAD
-                if size <= batch.room and time.time() < batch.stamped_until_s:
-                    batch.size = size
-                    future = SendFuture(batch, len(batch.values))
-                    batch.values.append(value)
+                values = batch.values
+                index = len(values)
+                is_allowed = index < batch.free_count and len(value) <= batch.free_length
+                if is_allowed and time.time() < batch.stamped_until_s:
+                    future = SendFuture()
+                    future._batch = batch
+                    future._index = index
+                    values.append(value)
                     return future
         engine, intake = self._started()
         self._check_sendable(engine)
@@ -206,7 +208,7 @@ class Producer:
             batch.callbacks.append((index, on_delivery))
         for interceptor in intake.interceptors:
             batch.callbacks.append((index, interceptor.on_acknowledgement))
-        return SendFuture(batch, index)
+        return SendFuture.of(batch, index)
 
     async def send_many(self, topic: str, values: Sequence[Any]) -> SendFutures:
         """Sends many values without keys: the same as `send` for each, and several times as fast."""

@@ -1,7 +1,7 @@
 """Records that wait to be sent: a queue of batches per partition, within a bounded amount of memory.
 
 A record is added to a batch with a few list operations and encoded later, with all the others. Memory is accounted for
-in steps when a batch opens or grows, so that adding a record to an open batch costs one comparison. Waiting for memory
+in steps when a batch opens or grows, so that adding a value to an open batch costs two comparisons. Waiting for memory
 is the shell's business: here `append` says no, and `waiting` tells the sender that somebody is held up.
 """
 
@@ -143,8 +143,7 @@ class Accumulator:
         self.free_bytes -= more
         batch.reserved += more
         batch.room += more
-        batch.size += size
-        batch.values += values[start:end]
+        batch.extend(values[start:end], size)
         return end
 
     def _has_room(self, batch: Batch, size: int) -> bool:
@@ -155,8 +154,9 @@ class Accumulator:
         if not batch.room:
             return False
         if needed <= self.batch_size:
-            more = min(max(_RESERVE_STEP, needed - batch.room), self.batch_size - batch.room)
-            if more <= self.free_bytes:
+            least = needed - batch.room
+            more = min(max(_RESERVE_STEP, batch.reserved, least), self.batch_size - batch.room, self.free_bytes)
+            if more >= least:
                 self.free_bytes -= more
                 batch.reserved += more
                 batch.room += more

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from ottla.base.types import TopicPartition
 from ottla.client.core.plain_records import Mark, build_values_batch
@@ -36,6 +36,8 @@ DeliveryCallback = Callable[[RecordMetadata | None, ClientError | None], None]
 
 class Batch:
     __slots__ = (
+        "_counted",
+        "_size",
         "_waiters",
         "attempts",
         "base_offset",
@@ -44,6 +46,8 @@ class Batch:
         "deadline_ms",
         "done",
         "error",
+        "free_count",
+        "free_length",
         "log_append_time_ms",
         "marks",
         "maybe_stored",
@@ -60,7 +64,6 @@ class Batch:
         "retry_at_ms",
         "room",
         "rows",
-        "size",
         "stamped_until_s",
         "topic",
         "values",
@@ -78,9 +81,15 @@ class Batch:
         """Until when the last mark holds for values that are added. 0 once there are other records than values."""
         self.rows: list[RecordFields] | None = None
         """The records, once one of them was more than a value."""
-        self.size = HEADER_SIZE
         self.room = 0
-        """Up to which size records may be added without asking. 0 once the batch is closed."""
+        """Up to which size there is memory for the batch. 0 once it is closed."""
+        self.free_count = 0
+        self.free_length = 0
+        """As long as there are fewer values than `free_count`, one that is no longer than `free_length` may be added
+        without asking or counting: there is memory for it."""
+        self._size = HEADER_SIZE
+        self._counted = 0
+        """How many of the values `_size` includes."""
         self.reserved = 0
         self.opened_ms = opened_ms
         self.deadline_ms = deadline_ms
@@ -120,6 +129,20 @@ class Batch:
     def record_count(self) -> int:
         return len(self.values) if self.rows is None else len(self.rows)
 
+    @property
+    def size(self) -> int:
+        """What the records take before compression, about. Exact once the batch is sealed."""
+        count = len(self.values)
+        if count > self._counted:
+            added = self.values[self._counted : count]
+            self._size += sum(map(len, added)) + RECORD_OVERHEAD * len(added)
+            self._counted = count
+        return self._size
+
+    @size.setter
+    def size(self, size: int) -> None:
+        self._size = size
+
     def add(self, record: RecordFields, size: int) -> int:
         """Adds a record, for which there is room; returns its index."""
         self.size += size
@@ -132,12 +155,29 @@ class Batch:
                     self.marks.append((index, timestamp_ms))
                 self.stamped_until_s = (timestamp_ms + 1) / 1000
                 self.values.append(value)
+                self._counted = index + 1
+                self._allow(len(value))
                 return index
             rows = self.rows = self.records()
             self.stamped_until_s = 0.0
             self.values, self.marks = [], []
+            self.free_count = self._counted = 0
         rows.append(record)
         return len(rows) - 1
+
+    def extend(self, values: Sequence[bytes], size: int) -> None:
+        """Adds values, for which there is room, with the timestamp of the last one there is."""
+        self.size += size
+        self.values += values
+        self._counted = len(self.values)
+        self._allow(0)
+
+    def _allow(self, length: int) -> None:
+        """Lets more values be added without asking, if they are no longer than the longest so far."""
+        if length > self.free_length:
+            self.free_length = length
+        left = max(0, self.room - self._size)
+        self.free_count = self._counted + left // (self.free_length + RECORD_OVERHEAD)
 
     def seal(self) -> None:
         """No record is added from now on.
@@ -146,7 +186,7 @@ class Batch:
         see that afterwards: so `values` is replaced, and not only `room` taken away.
         """
         if self.room:
-            self.room = 0
+            self.room = self.free_count = 0
             self.values = self.values.copy()
 
     def records(self) -> list[RecordFields]:
@@ -274,13 +314,22 @@ class Batch:
 
 
 class Receipt:
-    """The promise of a record's `RecordMetadata`. How to wait for it is for the kinds of clients to say."""
+    """The promise of a record's `RecordMetadata`. How to wait for it is for the kinds of clients to say.
+
+    It has no `__init__`, which would take as long as all the rest of sending a record.
+    """
 
     __slots__ = ("_batch", "_index")
 
-    def __init__(self, batch: Batch, index: int) -> None:
-        self._batch = batch
-        self._index = index
+    _batch: Batch
+    _index: int
+
+    @classmethod
+    def of(cls, batch: Batch, index: int) -> Self:
+        receipt = cls()
+        receipt._batch = batch
+        receipt._index = index
+        return receipt
 
     def done(self) -> bool:
         return self._batch.done
@@ -330,7 +379,7 @@ class ReceiptRange:
 
     def _outcomes(self) -> list[RecordMetadata]:
         """To be asked once all batches are done."""
-        return [Receipt(*self._place(number))._outcome() for number in range(self._count)]
+        return [Receipt.of(*self._place(number))._outcome() for number in range(self._count)]
 
 
 def copy_of(error: ClientError) -> ClientError:

@@ -53,7 +53,6 @@ _HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 _time_s = time.time
 _get_ident = threading.get_ident
-_OVERHEAD = RECORD_OVERHEAD
 
 
 class SendFuture(Receipt):
@@ -100,8 +99,8 @@ class SendFutures(ReceiptRange, Sequence[SendFuture]):
 
     def __getitem__(self, number: int | slice) -> SendFuture | list[SendFuture]:
         if isinstance(number, slice):
-            return [SendFuture(*self._place(place)) for place in range(len(self))[number]]
-        return SendFuture(*self._place(number))
+            return [SendFuture.of(*self._place(place)) for place in range(len(self))[number]]
+        return SendFuture.of(*self._place(number))
 
     def result(self, timeout: float | None = None) -> list[RecordMetadata]:
         """Waits for all; raises the first error there is."""
@@ -126,7 +125,7 @@ class TableFuture(TableReceipt):
     def _wait(self, timeout: float | None) -> None:
         deadline_s = None if timeout is None else time.monotonic() + timeout
         for batch in self._batches:
-            SendFuture(batch, 0)._wait(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
+            SendFuture.of(batch, 0)._wait(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
 
 
 class Producer:
@@ -213,24 +212,25 @@ class Producer:
             and timestamp_ms is None
             and not headers
         ):
-            if self._only_sender != _get_ident():
-                return self._send_shared(topic, value)
-            batch = self._open.get(topic)
+            try:
+                batch = self._open[topic]
+            except KeyError:
+                batch = None
             if batch is not None:
                 values = batch.values
-                size = batch.size + len(value) + _OVERHEAD
-                if size <= batch.room:
-                    now_s = _time_s()
-                    if now_s < batch.stamped_until_s:
-                        batch.size = size
-                        future = SendFuture(batch, len(values))
+                index = len(values)
+                if index < batch.free_count and len(value) <= batch.free_length:
+                    if self._only_sender != _get_ident():
+                        return self._send_shared(topic, value)
+                    if _time_s() < batch.stamped_until_s:
+                        future = SendFuture()
+                        future._batch = batch
+                        future._index = index
                         values.append(value)
                         if batch.values is values or self._was_in_time(future):
                             return future
-                    else:
-                        stamped = self._send_stamped(batch, value, now_s)
-                        if stamped is not None:
-                            return stamped
+                    elif (stamped := self._send_stamped(batch, value)) is not None:
+                        return stamped
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
         return self._send_slowly(record, on_delivery)
 
@@ -239,20 +239,19 @@ class Producer:
         with self._lock:
             batch = self._open.get(topic) if self._only_sender == _SEVERAL else None
             if batch is not None:
-                size = batch.size + len(value) + _OVERHEAD
-                if size <= batch.room and _time_s() < batch.stamped_until_s:
-                    batch.size = size
-                    future = SendFuture(batch, len(batch.values))
+                index = len(batch.values)
+                is_allowed = index < batch.free_count and len(value) <= batch.free_length
+                if is_allowed and _time_s() < batch.stamped_until_s:
                     batch.values.append(value)
-                    return future
+                    return SendFuture.of(batch, index)
         return self._send_slowly(ProducerRecord(topic, value), None)
 
-    def _send_stamped(self, batch: Batch, value: bytes, now_s: float) -> SendFuture | None:
+    def _send_stamped(self, batch: Batch, value: bytes) -> SendFuture | None:
         """The first record of another millisecond; None if the batch has been sealed meanwhile."""
-        size = len(value) + _OVERHEAD
         with self._lock:
-            if batch.size + size <= batch.room:
-                return SendFuture(batch, batch.add((None, value, (), int(now_s * 1000)), size))
+            if len(batch.values) < batch.free_count:
+                record = (None, value, (), int(_time_s() * 1000))
+                return SendFuture.of(batch, batch.add(record, len(value) + RECORD_OVERHEAD))
         return None
 
     def _was_in_time(self, future: SendFuture) -> bool:
@@ -294,7 +293,7 @@ class Producer:
                 batch.callbacks.append((index, interceptor.on_acknowledgement))
         if not index:
             self._wake()
-        return SendFuture(batch, index)
+        return SendFuture.of(batch, index)
 
     def send_many(self, topic: str, values: Sequence[Any]) -> SendFutures:
         """Sends many values without keys: the same as `send` for each, and several times as fast."""
