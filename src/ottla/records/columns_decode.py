@@ -1,7 +1,7 @@
 """Fetched bytes into Arrow columns: runs of batches with any codec, without those an application must not see.
 
 Checks what `reader` checks, a column at a time, and before Arrow is shown any position: Arrow trusts its offsets. Only
-the headers of records are passed over unless they are asked for. Keys and values are copied once, by Arrow itself.
+the headers of records are passed over unless they are asked for. Keys and values are copied once.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ import pyarrow as pa
 
 from ottla.base.errors import CorruptBatchError
 from ottla.base.types import ReadBuffer
-from ottla.records.batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, BatchHeader, crc_is_valid, iter_headers
-from ottla.records.columns_headers import read_header_columns
-from ottla.records.columns_hop import check_lengths, find_starts
+from ottla.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, iter_headers
+from ottla.records.columns_fields import Payload, read_fields
 from ottla.records.columns_schema import PLAIN_COLUMNS, columns_schema
-from ottla.records.columns_slices import slices
-from ottla.records.columns_varint import Int64s, Octets, read_varints
+from ottla.records.columns_varint import Octets
 from ottla.records.compression import Codec
 from ottla.records.control import ControlType, parse_control_key
 from ottla.records.reader import read_records
-from ottla.records.scan import MAX_UNCOMPRESSED, MIN_RECORD_SIZE, raise_cut_short, raise_negative_length, read_payload
+from ottla.records.scan import MAX_UNCOMPRESSED, MIN_RECORD_SIZE, raise_cut_short, read_payload
 
 MAX_DECODED: Final = 1 << 30
 """Decoding stops before the batch that would take it beyond this: Arrow counts the bytes of a column in 31 bits."""
 
-_MAX_INT64: Final = (1 << 63) - 1
 _GROUP_SIZE: Final = 2 << 20
 
 
@@ -37,14 +34,6 @@ class DecodedColumns(NamedTuple):
     """A pyarrow.RecordBatch."""
     next_offset: int
     """Where to go on reading: after the last whole batch, which may be well after the last record."""
-
-
-class _Payload(NamedTuple):
-    """The records of one batch: `start` and `end` are positions in the buffer all payloads share."""
-
-    header: BatchHeader
-    start: int
-    end: int
 
 
 def decode_columns(
@@ -74,8 +63,7 @@ def decode_columns(
     parts: list[list[Any]] = []
     for group in _groups(payloads):
         try:
-            fields = _Fields(buf, octets, group)
-            fields.cut(start_offset, end_offset)
+            fields = read_fields(buf, octets, group, start_offset, end_offset, has_headers="headers" in schema.names)
             parts.append([_COLUMNS[name](fields, topic, partition) for name in schema.names])
         except IndexError:
             raise_cut_short()
@@ -83,12 +71,12 @@ def decode_columns(
     return DecodedColumns(pa.RecordBatch.from_arrays(arrays, schema=schema), next_offset)
 
 
-def _groups(payloads: list[_Payload]) -> Iterator[list[_Payload]]:
+def _groups(payloads: list[Payload]) -> Iterator[list[Payload]]:
     """Batches that are decoded together: enough to make the cost of a call small, and few enough to stay in the cache.
 
     There is always one group, if of nothing, because the columns of nothing have types too.
     """
-    group: list[_Payload] = []
+    group: list[Payload] = []
     size = 0
     for payload in payloads:
         if size and size + payload.end - payload.start > _GROUP_SIZE:
@@ -133,15 +121,15 @@ def _is_abort_marker(batch: memoryview, header: BatchHeader) -> bool:
 
 def _open_payloads(
     data: ReadBuffer, batches: list[tuple[int, BatchHeader]], max_uncompressed: int
-) -> tuple[ReadBuffer, list[_Payload], int | None]:
+) -> tuple[ReadBuffer, list[Payload], int | None]:
     """One buffer with the records of all batches, where they lie in it, and the base offset it had to stop at, if any.
 
     Uncompressed batches are left where they are; only if there are compressed ones are all put together anew.
     """
     if all(header.codec is Codec.NONE for _, header in batches):
-        payloads: list[_Payload] = []
+        payloads: list[Payload] = []
         for pos, header in batches:
-            payload = _Payload(header, pos + HEADER_SIZE, pos + header.size)
+            payload = Payload(header, pos + HEADER_SIZE, pos + header.size)
             if payload.end - batches[0][0] > MAX_DECODED and payloads:
                 return _shift(data, payloads, header.base_offset)
             _check_room(header, payload.end - payload.start, max_uncompressed)
@@ -149,26 +137,26 @@ def _open_payloads(
         return _shift(data, payloads, None)
     view = memoryview(data)
     parts: list[bytes] = []
-    opened: list[_Payload] = []
+    opened: list[Payload] = []
     size = 0
     for pos, header in batches:
         part = read_payload(view[pos:], header, max_uncompressed=max_uncompressed)
         if size + len(part) > MAX_DECODED and opened:
             return b"".join(parts), opened, header.base_offset
-        opened.append(_Payload(header, size, size + len(part)))
+        opened.append(Payload(header, size, size + len(part)))
         parts.append(part)
         size += len(part)
     return b"".join(parts), opened, None
 
 
 def _shift(
-    data: ReadBuffer, payloads: list[_Payload], stopped_at: int | None
-) -> tuple[ReadBuffer, list[_Payload], int | None]:
+    data: ReadBuffer, payloads: list[Payload], stopped_at: int | None
+) -> tuple[ReadBuffer, list[Payload], int | None]:
     """Positions count from the first payload, so that they stay small however much is skipped before it."""
     if not payloads or payloads[-1].end <= MAX_DECODED:
         return data, payloads, stopped_at
     origin = payloads[0].start
-    shifted = [_Payload(header, start - origin, end - origin) for header, start, end in payloads]
+    shifted = [Payload(header, start - origin, end - origin) for header, start, end in payloads]
     return memoryview(data)[origin : payloads[-1].end], shifted, stopped_at
 
 
@@ -179,117 +167,13 @@ def _check_room(header: BatchHeader, size: int, max_uncompressed: int) -> None:
         raise CorruptBatchError(f"{header.record_count} records cannot be in {size} bytes")
 
 
-class _Fields:
-    """The fields of all records as arrays: numbers, and for keys and values where they start and how long they are."""
-
-    def __init__(self, buf: ReadBuffer, octets: Octets, payloads: list[_Payload]) -> None:
-        self.buf = buf
-        self.octets = octets
-        counts = np.array([payload.header.record_count for payload in payloads], np.int64)
-        lasts = np.cumsum(counts)
-        starts = np.empty(int(lasts[-1]) if payloads else 0, np.int64)
-        for payload, last in zip(payloads, lasts.tolist(), strict=True):
-            own = starts[last - payload.header.record_count : last]
-            find_starts(buf, self.octets, payload.start, payload.end, own)
-        # A batch that compaction has emptied is still a batch, but has no rows to repeat anything for.
-        headers = [payload.header for payload in payloads if payload.header.record_count]
-        self._read(starts, headers, counts[counts > 0])
-
-    def _read(self, starts: Int64s, headers: list[BatchHeader], counts: Int64s) -> None:
-        octets = self.octets
-        lengths, at = read_varints(octets, starts, 32)
-        check_lengths(lengths)
-        self.ends = at + lengths
-        timestamp_deltas, at = read_varints(octets, at + 1, 64)
-        offset_deltas, at = read_varints(octets, at, 32)
-        self.key_lengths, self.key_starts = read_varints(octets, at, 32)
-        at = _after(self.key_starts, self.key_lengths, "key")
-        self.value_lengths, self.value_starts = read_varints(octets, at, 32)
-        self.header_starts = _after(self.value_starts, self.value_lengths, "value")
-        self._check_ends()
-        _check_offsets(offset_deltas, headers, counts)
-        self.offsets = _repeat([header.base_offset for header in headers], counts) + offset_deltas
-        self.timestamps = _timestamps(timestamp_deltas, headers, counts)
-        self.timestamp_types = np.repeat(np.array([int(header.timestamp_type) for header in headers], np.int32), counts)
-
-    def _check_ends(self) -> None:
-        """A record without headers ends with their count, a zero; the others have room for their headers at least."""
-        gaps = self.ends - self.header_starts
-        if not gaps.size or (int(gaps.min()) == 1 == int(gaps.max()) and not self.octets[self.header_starts].any()):
-            return
-        if int(gaps.min()) < 1:
-            raise CorruptBatchError("a record does not end where its length says")
-        has_none = self.octets[self.header_starts] == 0
-        if (gaps[has_none] != 1).any() or (gaps[~has_none] == 1).any():
-            raise CorruptBatchError("a record does not end where its length says")
-
-    def cut(self, start_offset: int, end_offset: int | None) -> None:
-        """Drops the records outside the range: a fetch starts at the batch that holds the offset, not at the offset."""
-        inside = self.offsets >= start_offset
-        if end_offset is not None:
-            inside &= self.offsets < end_offset
-        if inside.all():
-            return
-        for name, values in list(vars(self).items()):
-            if isinstance(values, np.ndarray) and name != "octets":
-                setattr(self, name, values[inside])
-
-
-def _after(starts: Int64s, lengths: Int64s, what: str) -> Int64s:
-    smallest = int(lengths.min()) if lengths.size else 0
-    if smallest < -1:
-        raise_negative_length(what)
-    return starts + (lengths if smallest >= 0 else np.maximum(lengths, 0))
-
-
-def _repeat(values: list[int], counts: Int64s) -> Int64s:
-    return np.repeat(np.array(values, np.int64), counts)
-
-
-def _check_offsets(deltas: Int64s, headers: list[BatchHeader], counts: Int64s) -> None:
-    if not deltas.size:
-        return
-    lasts = np.cumsum(counts) - 1
-    firsts = lasts - counts + 1
-    steps = np.empty_like(deltas)
-    steps[1:] = deltas[1:] - deltas[:-1]
-    steps[firsts] = deltas[firsts] + 1
-    if int(steps.min()) < 1:
-        raise CorruptBatchError("the offset deltas of a batch do not rise from record to record")
-    if any(header.last_offset > _MAX_INT64 for header in headers):
-        raise CorruptBatchError("a batch has offsets beyond 64 bits")
-    if (deltas[lasts] > np.array([header.last_offset_delta for header in headers], np.int64)).any():
-        raise CorruptBatchError("a record has an offset beyond the last one of its batch")
-
-
-def _timestamps(deltas: Int64s, headers: list[BatchHeader], counts: Int64s) -> Int64s:
-    bases = _repeat([header.base_timestamp for header in headers], counts)
-    timestamps = bases + deltas
-    # Both terms have the sign the sum has not: it went round.
-    overflows = ((bases ^ timestamps) & (deltas ^ timestamps)) < 0
-    appended = [bool(header.attributes & LOG_APPEND_TIME_BIT) for header in headers]
-    if any(appended):
-        by_broker = np.repeat(np.array(appended), counts)
-        timestamps = np.where(by_broker, _repeat([header.max_timestamp for header in headers], counts), timestamps)
-        overflows &= ~by_broker
-    if overflows.any():
-        raise CorruptBatchError("the timestamp of a record does not fit 64 bits")
-    return timestamps
-
-
-def _constant(scalar: Any, count: int) -> Any:
-    return pa.repeat(scalar, count)
-
-
-_COLUMNS: Final[dict[str, Callable[[_Fields, str, int], Any]]] = {
-    "key": lambda fields, topic, partition: slices(fields.buf, fields.key_starts, fields.key_lengths),
-    "value": lambda fields, topic, partition: slices(fields.buf, fields.value_starts, fields.value_lengths),
-    "topic": lambda fields, topic, partition: _constant(pa.scalar(topic, pa.string()), len(fields.offsets)),
-    "partition": lambda fields, topic, partition: _constant(pa.scalar(partition, pa.int32()), len(fields.offsets)),
+_COLUMNS: Final[dict[str, Callable[[Any, str, int], Any]]] = {
+    "key": lambda fields, topic, partition: fields.keys(),
+    "value": lambda fields, topic, partition: fields.values(),
+    "topic": lambda fields, topic, partition: pa.repeat(pa.scalar(topic, pa.string()), len(fields.offsets)),
+    "partition": lambda fields, topic, partition: pa.array(np.full(len(fields.offsets), partition, np.int32)),
     "offset": lambda fields, topic, partition: pa.array(fields.offsets),
     "timestamp": lambda fields, topic, partition: pa.array(fields.timestamps).view(pa.timestamp("ms", tz="UTC")),
     "timestampType": lambda fields, topic, partition: pa.array(fields.timestamp_types),
-    "headers": lambda fields, topic, partition: read_header_columns(
-        fields.buf, fields.octets, fields.header_starts, fields.ends
-    ),
+    "headers": lambda fields, topic, partition: fields.headers(),
 }

@@ -12,6 +12,8 @@ from itertools import chain, repeat
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeVar
 
+from ottla.base.types import ReadBuffer
+
 R = TypeVar("R", bound=tuple[Any, ...])
 
 MIN_RUN: Final = 8
@@ -29,8 +31,11 @@ _new_tuple = tuple.__new__
 _delta_columns: dict[int, list[bytes]] = {}
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
+    """Of one record: how large it is and where its parts are, counted from its first byte."""
+
     size: int
+    length_width: int
     fixed: list[tuple[int, int]]
     """Positions and bytes that every record of the run has."""
     timestamp_at: int
@@ -63,7 +68,7 @@ def decode_run(
     """
     if not -_MAX_BASE < base_timestamp < _MAX_BASE or delta >= _MAX_DELTA:
         return pos
-    shape = _shape_at(buf, pos)
+    shape = shape_at(buf, pos)
     if shape is None:
         return pos
     size = shape.size
@@ -84,8 +89,8 @@ def decode_run(
     return pos + size * count
 
 
-def _shape_at(buf: bytes, pos: int) -> _Shape | None:
-    """The shape of the record at `pos`, or None if it is one the loop should look at."""
+def shape_at(buf: ReadBuffer, pos: int) -> Shape | None:
+    """The shape of the record at `pos`, or None if it is one the loop should look at. IndexError if it is cut short."""
     body, length = _number_at(buf, pos)
     timestamp = body + 1
     delta, _ = _number_at(buf, timestamp)
@@ -103,9 +108,11 @@ def _shape_at(buf: bytes, pos: int) -> _Shape | None:
     end = body + (length >> 1)
     if buf[headers] or headers + 1 != end or delta - timestamp > _MAX_TIMESTAMP_WIDTH:
         return None
-    fixed_positions = chain(range(pos, timestamp), range(key_length, key), range(value_length, value), (headers,))
-    return _Shape(
+    # Not the attributes, the byte before the timestamp: none are defined, so they may be anything.
+    fixed_positions = chain(range(pos, body), range(key_length, key), range(value_length, value), (headers,))
+    return Shape(
         end - pos,
+        body - pos,
         [(at - pos, buf[at]) for at in fixed_positions],
         timestamp - pos,
         delta - timestamp,
@@ -118,7 +125,7 @@ def _shape_at(buf: bytes, pos: int) -> _Shape | None:
     )
 
 
-def _number_at(buf: bytes, pos: int) -> tuple[int, int]:
+def _number_at(buf: ReadBuffer, pos: int) -> tuple[int, int]:
     """Where the varint at `pos` ends, and what it is before it is taken apart into sign and size."""
     number = shift = 0
     while buf[pos] >= 0x80:
@@ -128,7 +135,7 @@ def _number_at(buf: bytes, pos: int) -> tuple[int, int]:
     return pos + 1, number | buf[pos] << shift
 
 
-def _length_of_run(buf: bytes, pos: int, count: int, delta: int, shape: _Shape) -> int:
+def _length_of_run(buf: bytes, pos: int, count: int, delta: int, shape: Shape) -> int:
     """How many of the records from `pos` on have the shape, and offsets that follow each other."""
     for at, byte in shape.fixed:
         if count < MIN_RUN:
@@ -182,7 +189,7 @@ def _columns_of_deltas(width: int) -> list[bytes]:
     return columns
 
 
-def _timestamps(buf: bytes, pos: int, count: int, base: int, shape: _Shape) -> Iterable[int]:
+def _timestamps(buf: bytes, pos: int, count: int, base: int, shape: Shape) -> Iterable[int]:
     columns = [
         _column(buf, pos + shape.timestamp_at + index, count, shape.size) for index in range(shape.timestamp_width)
     ]
@@ -205,7 +212,7 @@ def _unpack_zigzag(packed: int) -> int:
 
 
 def _keys_and_values(
-    buf: bytes, pos: int, count: int, shape: _Shape
+    buf: bytes, pos: int, count: int, shape: Shape
 ) -> tuple[Iterable[bytes | None], Iterable[bytes | None]]:
     data = memoryview(buf)[pos : pos + count * shape.size]
     if shape.key_size < 0:
