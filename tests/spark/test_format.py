@@ -20,3 +20,16 @@ def test_the_module_spark_looks_for_holds_the_format() -> None:
 def test_a_session_has_retries_and_counts_in_utc(spark: SparkSession) -> None:
     assert spark.sparkContext.master == "local[2,3]"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_processes_of_tasks_import_the_installed_pyspark(spark: SparkSession) -> None:
+    """And not the archive of it, which each of them would have to compile."""
+
+    def where(_: int) -> str:
+        import pyspark
+
+        return str(pyspark.__file__)
+
+    import pyspark
+
+    assert spark.sparkContext.parallelize([0], 1).map(where).collect() == [pyspark.__file__]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.base.errors import OttlaError
+from ottla.spark.interpreter import find_interpreter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +69,7 @@ def build_session(
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", find_interpreter())
     resolved = with_task_attempts(master or (conf or {}).get("spark.master") or DEFAULT_MASTER)
     settings = {
         **_DEFAULTS,

@@ -6,6 +6,7 @@ pipeline would go on giving results that nobody can rely on. Their checkpoints l
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import dataclass, field
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1
 _BATCH_END_TIMEOUT_S = 60.0
-_START_TIMEOUT_S = 30.0
 _INITIALIZING = "Initializing sources"
+_PROCESSORS = os.cpu_count() or 1
 
 
 class PipelineFailedError(OttlaError):
@@ -58,6 +59,17 @@ class _Run:
     starts_at: float = 0.0
     is_over: bool = False
     rows: int = field(default=0)
+
+    @property
+    def is_initializing(self) -> bool:
+        """Its query waits for the processes of its sources."""
+        query = self.query
+        return (
+            query is not None
+            and query.isActive
+            and query.status["message"] == _INITIALIZING
+            and query.lastProgress is None
+        )
 
 
 class Runner:
@@ -114,7 +126,9 @@ class Runner:
         try:
             while not self._is_stopping.is_set() and not all(run.is_over for run in runs):
                 for run in runs:
-                    self._advance(run, listener, once=once)
+                    if run.query is not None:
+                        self._look_after(run, listener)
+                self._start_some(runs, once=once)
                 self._is_stopping.wait(_POLL_S)
         finally:
             for run in runs:
@@ -122,28 +136,34 @@ class Runner:
             for run in runs:
                 self._end(run, listener)
 
-    def _advance(self, run: _Run, listener: FlowListener, *, once: bool) -> None:
-        if run.is_over:
-            return
-        if run.query is None:
-            if time.monotonic() >= run.starts_at:
-                self._start(run, once=once)
-            return
+    def _look_after(self, run: _Run, listener: FlowListener) -> None:
+        """Takes note of a query that has come to its end."""
+        assert run.query is not None
         if run.query.isActive:
             return
         run_id = str(run.query.runId)
         listener.wait_until_heard(run_id)
         run.rows += listener.rows_of(run_id)
         failure = run.query.exception()
+        run.query = None
         if failure is None:
             run.is_over = True
-            run.query = None
             self._observer.flow_ended(run.flow.name)
             return
         if listener.has_finished_batch(run_id):
             run.failures = 0
-        run.query = None
         self._handle_failure(run, str(failure))
+
+    def _start_some(self, runs: list[_Run], *, once: bool) -> None:
+        """Not all flows begin at once: each starts Python processes, and Spark gives them ten seconds to come up, which
+        is too little if more do so than there are processors for."""
+        initializing = sum(run.is_initializing for run in runs)
+        for run in runs:
+            if initializing >= _PROCESSORS:
+                return
+            if run.query is None and not run.is_over and time.monotonic() >= run.starts_at:
+                self._start(run, once=once)
+                initializing += 1
 
     def _start(self, run: _Run, *, once: bool) -> None:
         flow = run.flow
@@ -158,16 +178,6 @@ class Runner:
             self._handle_failure(run, str(e))
             return
         self._observer.flow_started(flow.name)
-        self._wait_for_sources(run.query)
-
-    def _wait_for_sources(self, query: StreamingQuery) -> None:
-        """Flows begin one after the other: each starts Python processes, and Spark gives them ten seconds to come up,
-        which is too little if all do so at once on a busy machine."""
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while query.isActive and time.monotonic() < deadline and not self._is_stopping.is_set():
-            if query.status["message"] != _INITIALIZING or query.lastProgress is not None:
-                return
-            time.sleep(_POLL_S / 2)
 
     def _handle_failure(self, run: _Run, details: str) -> None:
         """Raises if the flow is not to be started again."""
