@@ -36,7 +36,7 @@ DeliveryCallback = Callable[[RecordMetadata | None, ClientError | None], None]
 
 class Batch:
     __slots__ = (
-        "_counted",
+        "_lengths",
         "_size",
         "_waiters",
         "attempts",
@@ -88,12 +88,12 @@ class Batch:
         """As long as there are fewer values than `free_count`, one that is no longer than `free_length` may be added
         without asking or counting: there is memory for it."""
         self._size = HEADER_SIZE
-        self._counted = 0
-        """How many of the values `_size` includes."""
+        self._lengths: list[int] = []
+        """Of the values that `_size` includes."""
         self.reserved = 0
         self.opened_ms = opened_ms
         self.deadline_ms = deadline_ms
-        self.payload: bytes | None = None
+        self.payload: bytes | memoryview | None = None
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
@@ -132,11 +132,11 @@ class Batch:
     @property
     def size(self) -> int:
         """What the records take before compression, about. Exact once the batch is sealed."""
-        count = len(self.values)
-        if count > self._counted:
-            added = self.values[self._counted : count]
-            self._size += sum(map(len, added)) + RECORD_OVERHEAD * len(added)
-            self._counted = count
+        counted = len(self._lengths)
+        if counted < len(self.values):
+            lengths = list(map(len, self.values[counted:]))
+            self._lengths += lengths
+            self._size += sum(lengths) + RECORD_OVERHEAD * len(lengths)
         return self._size
 
     @size.setter
@@ -155,13 +155,13 @@ class Batch:
                     self.marks.append((index, timestamp_ms))
                 self.stamped_until_s = (timestamp_ms + 1) / 1000
                 self.values.append(value)
-                self._counted = index + 1
+                self._lengths.append(len(value))
                 self._allow(len(value))
                 return index
             rows = self.rows = self.records()
             self.stamped_until_s = 0.0
-            self.values, self.marks = [], []
-            self.free_count = self._counted = 0
+            self.values, self.marks, self._lengths = [], [], []
+            self.free_count = 0
         rows.append(record)
         return len(rows) - 1
 
@@ -169,7 +169,7 @@ class Batch:
         """Adds values, for which there is room, with the timestamp of the last one there is."""
         self.size += size
         self.values += values
-        self._counted = len(self.values)
+        self._lengths += map(len, values)
         self._allow(0)
 
     def _allow(self, length: int) -> None:
@@ -177,7 +177,7 @@ class Batch:
         if length > self.free_length:
             self.free_length = length
         left = max(0, self.room - self._size)
-        self.free_count = self._counted + left // (self.free_length + RECORD_OVERHEAD)
+        self.free_count = len(self._lengths) + left // (self.free_length + RECORD_OVERHEAD)
 
     def seal(self) -> None:
         """No record is added from now on.
@@ -213,8 +213,10 @@ class Batch:
 
     def encode(self, codec: Codec, level: int | None, *, transactional: bool) -> bytes | memoryview:
         if self.payload is None and self.rows is None:
+            lengths = self._lengths if len(self._lengths) == len(self.values) else list(map(len, self.values))
             self.payload = build_values_batch(
                 self.values,
+                lengths,
                 self.marks,
                 codec=codec,
                 level=level,
