@@ -298,7 +298,7 @@ class PartitionLog(StagedAppends):
 
 def _size_of_batch(segment: Segment, position: int, limit: int) -> int:
     """A reply must not promise bytes that are not there, whatever a damaged header says."""
-    size = segment.header_at(position).size
+    size = segment.size_of_batch(position)
     if size > limit - position:
         raise CorruptBatchError(f"{segment.log.path} holds no whole batch at position {position}")
     return size

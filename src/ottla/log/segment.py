@@ -293,6 +293,14 @@ class Segment:
             self.rebuild_indexes()
             return self._walk(self.offset_index.lookup(offset).position, offset)
 
+    def size_of_batch(self, position: int) -> int:
+        """How long the batch at `position` is, or says it is."""
+        positions = self._recent_positions
+        number = bisect_left(positions, position)
+        if number == len(positions) or positions[number] != position:
+            return self.header_at(position).size
+        return (positions[number + 1] if number + 1 < len(positions) else self.size) - position
+
     def header_at(self, position: int) -> BatchHeader:
         return read_header(self.log.read_at(position, HEADER_SIZE))
 

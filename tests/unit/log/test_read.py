@@ -152,3 +152,14 @@ def test_available_bytes_across_segments(make_log: MakeLog) -> None:
             assert log.available_bytes(offset, end) == (end - offset) * size
     assert log.is_in_older_segment(0, 10)
     assert not log.is_in_older_segment(9, 10)
+
+
+def test_sizes_of_batches_are_what_their_headers_say(make_log: MakeLog) -> None:
+    """Of old batches, and of new ones whose places are remembered."""
+    log = make_log()
+    for number in range(1_300):
+        append(log, b"x" * (number % 90))
+    for segment in (log.segments.active, reopen(log, is_clean=True).segments.active):
+        sizes = {position: header.size for position, header in segment.headers()}
+        assert len(sizes) == 1_300
+        assert {position: segment.size_of_batch(position) for position in sizes} == sizes
