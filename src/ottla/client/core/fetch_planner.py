@@ -6,11 +6,9 @@ waiting, and all partitions together no more bytes than one answer may have.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
+from ottla.base.collector import COLLECTOR_PAUSE
 from ottla.base.errors import ERRORS, ErrorCode
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
 from ottla.client.core.consumer_options import ConsumerSettings, Isolation
@@ -348,7 +346,7 @@ class FetchPlanner:
         for cursor in cursors:
             while cursor.chunks:
                 turn, chunk = cursor.turn, cursor.chunks[0]
-                with _collector_paused():
+                with COLLECTOR_PAUSE:
                     found = chunk.next_batch()
                 if found is None:
                     if cursor.chunks and cursor.chunks[0] is chunk:
@@ -389,17 +387,3 @@ class FetchPlanner:
             epoch, leader_epoch = cursor.position_epoch, cursor.leader_epoch
             cursor.seek(cursor.position, epoch if epoch >= 0 else None)
             cursor.leader_epoch = leader_epoch
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Thousands of records that are all needed would make the collector look through them again and again: it starts
-    anew after every few hundred objects. One look after the batch is enough."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
