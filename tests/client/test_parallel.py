@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -204,6 +205,25 @@ def test_a_failure_that_passes_is_tried_again_in_its_order(members: Members) -> 
     members(handle, retries=NO_PAUSE)
     eventually(lambda: members.committed() == 4, "all")
     assert order == [0, 1, 2, 3]
+
+
+def test_a_pattern_does_not_match_its_own_dead_letters(members: Members) -> None:
+    dead = make_topic(members.bootstrap, f"{members.topic}.dlt")
+    other = make_topic(members.bootstrap, f"{members.topic}.other")
+    topics: list[str] = []
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        topics.append(record.topic)
+        raise LookupError("no such customer")
+
+    write(members, 2)
+    member = members(handle, topics=re.compile(f"^{members.topic}"), retries=0)
+    assert len(dead_letters(members, dead, 2)) == 2
+    write(members, 1, topic=other)
+    eventually(lambda: topics.count(other) == 1, "a topic that is like it, but not for dead letters")
+    assert member.consumer.assignment == {TopicPartition(members.topic, 0), TopicPartition(other, 0)}
+    assert topics.count(members.topic) == 2
+    assert dead not in topics
 
 
 def test_what_keeps_failing_goes_to_the_dead_letters(members: Members) -> None:

@@ -172,10 +172,19 @@ class Consumer(Generic[K, V]):
 
         It replaces an earlier subscription. An empty list is the same as `unsubscribe`.
         """
+        self._subscribe(topics, listener)
+
+    def _subscribe(
+        self,
+        topics: Collection[str] | re.Pattern[str],
+        listener: RebalanceListener | None,
+        excluded: re.Pattern[str] | None = None,
+    ) -> None:
+        """A pattern does not match the names that are excluded."""
         self._engine.check_open()
         self._engine.group_id()
         if isinstance(topics, re.Pattern):
-            self._engine.subscription.subscribe_pattern(topics)
+            self._engine.subscription.subscribe_pattern(topics, excluded)
         elif not topics and not isinstance(topics, str):
             return self.unsubscribe()
         else:

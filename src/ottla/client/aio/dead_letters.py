@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Mapping
 
 from ottla.base.errors import KafkaError
 from ottla.client.aio.producer import Producer
-from ottla.client.core.dead_letters import check_template, dead_letter
+from ottla.client.core.dead_letters import check_template, dead_letter, dead_letter_topics
 from ottla.client.core.parallel import RawRecord
 from ottla.client.core.settings import CLIENT_OPTIONS
 from ottla.client.errors import ProcessingError
@@ -32,6 +33,11 @@ class DeadLetters:
         self._given_producer = producer
         self._own_producer: Producer | None = None
         self._starts = asyncio.Lock()
+
+    @property
+    def topics(self) -> re.Pattern[str] | None:
+        """The names of all topics that dead letters may go to."""
+        return None if self._template is None else dead_letter_topics(self._template)
 
     async def take(self, record: RawRecord, failure: Exception, *, attempts: int) -> bool:
         """True once the record is stored there, False if that may succeed later. ProcessingError if it cannot be."""

@@ -108,7 +108,8 @@ class ParallelConsumer(Generic[K, V]):
     async def start(self) -> Self:
         """Finds the cluster and begins to join the group; `async with` calls this."""
         await self._consumer.start()
-        self._consumer.subscribe(self._topics, listener=_Listener(self))
+        # What was given up would otherwise be tried, and given up, again and again.
+        self._consumer._subscribe(self._topics, _Listener(self), excluded=self._dead_letters.topics)
         return self
 
     async def __aenter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ottla.client.core.parallel import RawRecord
@@ -31,6 +32,12 @@ def check_template(template: str) -> None:
         ) from e
     if not template or (named and template == "{topic}"):
         raise ValueError(f"the dead-letter topic must not be empty, nor the topic itself, but was {template!r}")
+
+
+def dead_letter_topics(template: str) -> re.Pattern[str]:
+    """Matches the names of all topics that dead letters may go to, and no others."""
+    any_topic = "\0"
+    return re.compile(".+".join(map(re.escape, template.format(topic=any_topic).split(any_topic))))
 
 
 def dead_letter(record: RawRecord, template: str, *, error: Exception, attempts: int, group_id: str) -> DeadLetter:

@@ -18,6 +18,7 @@ class Subscription:
     def __init__(self) -> None:
         self._topics: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
+        self._excluded: re.Pattern[str] | None = None
         self._matched: frozenset[str] = frozenset()
         self._is_manual = False
 
@@ -47,10 +48,11 @@ class Subscription:
         self._refuse_mixing("topics", self._pattern is not None or self._is_manual)
         self._topics = names
 
-    def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
+    def subscribe_pattern(self, pattern: re.Pattern[str], excluded: re.Pattern[str] | None = None) -> None:
+        """`excluded` are names that the pattern shall not match; they are compared with all of it."""
         self._refuse_mixing("a pattern", bool(self._topics) or self._is_manual)
-        if self._pattern != pattern:
-            self._pattern = pattern
+        if (self._pattern, self._excluded) != (pattern, excluded):
+            self._pattern, self._excluded = pattern, excluded
             self._matched = frozenset()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -67,7 +69,9 @@ class Subscription:
         found = frozenset(
             name
             for name, is_internal in existing
-            if not (exclude_internal and is_internal) and self._pattern.search(name)
+            if not (exclude_internal and is_internal)
+            and self._pattern.search(name)
+            and not (self._excluded is not None and self._excluded.fullmatch(name))
         )
         changed = found != self._matched
         self._matched = found

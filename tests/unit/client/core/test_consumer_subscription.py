@@ -47,6 +47,17 @@ def test_a_pattern_matches_what_there_is() -> None:
     assert subscription.wants("a_hidden")
 
 
+def test_a_pattern_does_not_match_what_is_excluded() -> None:
+    subscription = Subscription()
+    subscription.subscribe_pattern(PATTERN, excluded=re.compile(r".+\.dlt"))
+    existing = [(name, False) for name in ("ab", "ab.dlt", "a.dlt.dlt", "a.dlt2")]
+    assert subscription.match(existing, exclude_internal=True)
+    assert subscription.topics == {"ab", "a.dlt2"}
+    subscription.subscribe_pattern(PATTERN)
+    assert subscription.match(existing, exclude_internal=True)
+    assert len(subscription.topics) == 4
+
+
 @pytest.mark.parametrize("topics", ["a", ["a", ""]])
 def test_names_must_be_names(topics: list[str]) -> None:
     with pytest.raises(SubscriptionStateError):

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ottla.base.types import TopicPartition
 from ottla.client.core.consumer_record import make_record_class
-from ottla.client.core.dead_letters import check_template, dead_letter
+from ottla.client.core.dead_letters import check_template, dead_letter, dead_letter_topics
 from ottla.client.core.parallel import Ordering, RawRecord, Retries, Work, WorkPlan
 from ottla.records.batch import TimestampType
 
@@ -208,6 +208,19 @@ def test_bad_settings(wrong: dict[str, object]) -> None:
 def test_jitter_is_a_part(jitter: float) -> None:
     with pytest.raises(ValueError, match="jitter"):
         Retries(jitter=jitter).checked()
+
+
+@pytest.mark.parametrize(
+    ("template", "topics", "others"),
+    [
+        ("{topic}.dlt", ["t.dlt", "t.dlt.dlt", "a.b.dlt"], ["t", ".dlt", "t.dlt2", "tXdlt"]),
+        ("dead", ["dead"], ["dead2", "t.dead"]),
+        ("dead.{topic}.{topic}", ["dead.t.t"], ["dead.t", "t.dead.t"]),
+    ],
+)
+def test_topics_of_dead_letters_are_known_by_their_names(template: str, topics: list[str], others: list[str]) -> None:
+    names = dead_letter_topics(template)
+    assert [name for name in topics + others if names.fullmatch(name)] == topics
 
 
 def test_a_dead_letter_keeps_the_record_and_says_where_it_is_from() -> None:
