@@ -55,7 +55,7 @@ async def read_table(
         consumer.seek(partition, starts[partition])
     patience_s = consumer.settings.api_timeout_ms / 1000
     while unread:
-        claimed = await consumer._next_claim(patience_s, reading.CLAIM_BYTES)
+        claimed = await consumer._polls.next_claim(patience_s, reading.CLAIM_BYTES)
         if isinstance(claimed, RebalanceStep):
             raise AssertionError("a consumer without a group has no rebalances")
         if not claimed:

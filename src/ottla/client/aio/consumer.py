@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, cast, overload
+from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, overload
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
@@ -15,16 +14,16 @@ from ottla.client.aio.arrow_reading import GROUP_SETTINGS, Bounds, Readable, rea
 from ottla.client.aio.commits import CommitCallback, Commits, Offsets
 from ottla.client.aio.consumer_engine import ConsumerEngine
 from ottla.client.aio.group_runner import GroupRunner, RebalanceStep
+from ottla.client.aio.polls import Polls
 from ottla.client.aio.topic_lookup import find_topics
 from ottla.client.core.consumer_options import EARLIEST, LATEST, ConsumerSettings
-from ottla.client.core.consumer_record import AnyRecord, ConsumerRecord, K, V
+from ottla.client.core.consumer_record import ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
-from ottla.client.core.fetch_planner import ClaimedData
 from ottla.client.core.fetched_data import Converters
 from ottla.client.core.group_protocol import GroupAssignor
 from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
 from ottla.client.core.on_demand import load_fetched_columns
-from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceListener
+from ottla.client.core.rebalance import ConsumerInterceptor, RebalanceListener
 from ottla.client.core.settings import merge_settings
 from ottla.client.core.topic_info import PartitionInfo
 from ottla.client.errors import ClientClosedError, ClientError, CommitFailedError
@@ -108,9 +107,9 @@ class Consumer(Generic[K, V]):
         self._engine.convert = Converters(key_deserializer, value_deserializer)
         self._group = GroupRunner(self._engine, assignors)
         self._engine.membership = self._group.membership
-        self._interceptors = list(interceptors)
-        self._commits = Commits(self._engine, self._group, self._interceptors)
-        self._listener: RebalanceListener | None = None
+        chain = tuple(interceptors)
+        self._commits = Commits(self._engine, self._group, chain)
+        self._polls: Polls[K, V] = Polls(self._engine, self._group, self._commits, chain)
         self._is_started = False
 
     # Life
@@ -136,7 +135,7 @@ class Consumer(Generic[K, V]):
         step = await self._begin_closing(timeout)
         try:
             if step is not None:
-                await self._tell_listener(step)
+                await self._polls.tell_listener(step)
         finally:
             await self._finish_closing(timeout)
 
@@ -189,7 +188,7 @@ class Consumer(Generic[K, V]):
             return self.unsubscribe()
         else:
             self._engine.subscription.subscribe(topics)
-        self._listener = listener
+        self._polls.listener = listener
         self._engine.metadata.request_update()
         self._group.subscription_changed()
         self._engine.wake()
@@ -208,7 +207,7 @@ class Consumer(Generic[K, V]):
         self._engine.subscription.unsubscribe()
         self._engine.cursors.replace([])
         self._group.unsubscribed()
-        self._listener = None
+        self._polls.listener = None
 
     @property
     def subscription(self) -> frozenset[str]:
@@ -234,13 +233,14 @@ class Consumer(Generic[K, V]):
 
         Rebalances take place in here, so it has to be called at least every `max.poll.interval.ms`.
         """
+        self._check_started()
         records_max = max_records or self.settings.max_poll_records
         deadline_s = asyncio.get_running_loop().time() + timeout
         while True:
-            found = await self._next(deadline_s - asyncio.get_running_loop().time(), records_max)
+            found = await self._polls.next_records(deadline_s - asyncio.get_running_loop().time(), records_max)
             if not isinstance(found, RebalanceStep):
                 return found
-            await self._tell_listener(found)
+            await self._polls.tell_listener(found)
 
     async def poll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Iterable[str] | None = None
@@ -250,14 +250,15 @@ class Consumer(Generic[K, V]):
         The columns are key, value, topic, partition, offset, timestamp and timestampType, and headers if they are
         asked for. Positions, commits and rebalances are as with `poll`; deserializers and interceptors see no columns.
         """
+        self._check_started()
         reading = load_fetched_columns()
         schema = reading.chosen_columns(columns)
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout
         while True:
-            claimed = await self._next_claim(deadline_s - loop.time(), reading.CLAIM_BYTES)
+            claimed = await self._polls.next_claim(deadline_s - loop.time(), reading.CLAIM_BYTES)
             if isinstance(claimed, RebalanceStep):
-                await self._tell_listener(claimed)
+                await self._polls.tell_listener(claimed)
                 continue
             batch = reading.decode_claimed(claimed, schema, max_records)
             # What came may all have been hidden: markers, and what was aborted.
@@ -282,96 +283,10 @@ class Consumer(Generic[K, V]):
             for record in await self.poll(1.0):
                 yield record
 
-    async def _wait(self, timeout_s: float) -> RebalanceStep | None:
-        """Until there are records to take, or nothing has come in time; a step has to be told to the listener first."""
-        self._check_started()
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
-        with self._group.polling():
-            while True:
-                if self._engine.failure is not None:
-                    raise self._engine.failure
-                self._engine.check_open()
-                if self._group.steps:
-                    # It stays first in line until it is finished: this poll may be cancelled before that.
-                    step = self._group.steps[0]
-                    await self._group.before_step(step)
-                    return step
-                self._commits.begin_if_due()
-                if self._engine.planner.has_records():
-                    return None
-                left_s = deadline_s - loop.time()
-                if left_s <= 0:
-                    # With no time to wait, others in the loop still have to get their turn.
-                    await asyncio.sleep(0)
-                    return None
-                await self._engine.wait_for_news(left_s)
-
-    async def _next(self, timeout_s: float, records_max: int) -> list[ConsumerRecord[K, V]] | RebalanceStep:
-        """The records of a poll, or something the listener has to be told before it can go on."""
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
-        while True:
-            step = await self._wait(deadline_s - loop.time())
-            if step is not None:
-                return step
-            records = self._engine.take(records_max)
-            self._engine.wake()
-            # What came may all have been hidden: markers, and what was aborted.
-            if records or loop.time() >= deadline_s:
-                return cast("list[ConsumerRecord[K, V]]", self._intercepted(records) if records else records)
-
-    async def _next_claim(self, timeout_s: float, bytes_max: int) -> list[ClaimedData] | RebalanceStep:
-        """The same for whoever decodes columns: what was fetched, or nothing if nothing came in time."""
-        step = await self._wait(timeout_s)
-        if step is not None:
-            return step
-        claimed = self._engine.planner.claim(bytes_max)
-        self._engine.wake()
-        return claimed
-
-    def _is_quiet(self) -> bool:
-        now_ms = self._engine.now_ms()
-        if self._group.steps or self._engine.failure is not None or now_ms >= self._commits.due_ms:
-            return False
-        self._group.poll_timer.touch(now_ms)
-        return True
-
-    def _take_if_quiet(self, records_max: int) -> list[ConsumerRecord[K, V]]:
-        """What is decoded already, unless a poll has something else to do first. For the thread that polls."""
-        if not self._is_quiet():
-            return []
-        records = self._engine.planner.take_decoded(records_max)
-        return cast("list[ConsumerRecord[K, V]]", self._intercepted(records) if records else records)
-
-    def _intercepted(self, records: list[AnyRecord]) -> list[AnyRecord]:
-        for interceptor in self._interceptors:
-            records = interceptor.on_consume(records)
-        return records
-
     def _check_started(self) -> None:
         self._engine.check_open()
         if not self._is_started:
             raise ClientClosedError("this consumer is not started: use `async with`, or call start()")
-
-    async def _tell_listener(self, step: RebalanceStep) -> None:
-        try:
-            called = self._call_listener(step)
-            if inspect.isawaitable(called):
-                await called
-        finally:
-            step.finish()
-
-    def _call_listener(self, step: RebalanceStep) -> object:
-        listener = self._listener
-        if listener is None or (step.change is not Change.ASSIGNED and not step.partitions):
-            return None
-        call = {
-            Change.REVOKED: listener.on_revoked,
-            Change.ASSIGNED: listener.on_assigned,
-            Change.LOST: listener.on_lost,
-        }[step.change]
-        return call(step.partitions)
 
     # Positions
 

@@ -175,7 +175,7 @@ class Consumer(Generic[K, V]):
         try:
             records_max = max_records or self.settings.max_poll_records
             # What is left of a batch needs no detour through the loop.
-            return self._inner._take_if_quiet(records_max) or self._poll_in_loop(timeout, records_max)
+            return self._inner._polls.take_if_quiet(records_max) or self._poll_in_loop(timeout, records_max)
         finally:
             self._polling.release()
 
@@ -206,7 +206,7 @@ class Consumer(Generic[K, V]):
 
     def _claim(self, deadline_s: float, bytes_max: int) -> list[ClaimedData]:
         while True:
-            found = self._loop.call(self._inner._next_claim(deadline_s - time.monotonic(), bytes_max))
+            found = self._loop.call(self._inner._polls.next_claim(deadline_s - time.monotonic(), bytes_max))
             if not isinstance(found, RebalanceStep):
                 return found
             self._tell_listener(found)
@@ -224,7 +224,7 @@ class Consumer(Generic[K, V]):
     def _poll_in_loop(self, timeout: float, records_max: int) -> list[ConsumerRecord[K, V]]:
         deadline_s = time.monotonic() + timeout
         while True:
-            found = self._loop.call(self._inner._next(deadline_s - time.monotonic(), records_max))
+            found = self._loop.call(self._inner._polls.next_records(deadline_s - time.monotonic(), records_max))
             if not isinstance(found, RebalanceStep):
                 return found
             self._tell_listener(found)
@@ -235,7 +235,7 @@ class Consumer(Generic[K, V]):
 
     def _tell_listener(self, step: RebalanceStep) -> None:
         try:
-            called = self._inner._call_listener(step)
+            called = self._inner._polls.call_listener(step)
             if isinstance(called, Coroutine):
                 called.close()
                 raise TypeError("a listener of the sync consumer must not have coroutines; use ottla.aio.Consumer")

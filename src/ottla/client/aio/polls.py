@@ -1,0 +1,117 @@
+"""What happens in a poll: rebalances first, then what was fetched, as records or as it came.
+
+For both kinds of shells: a step of a rebalance is handed back, because the listener is told in another way by each.
+Every method is for the thread of the event loop, except where it says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Sequence
+from typing import Generic, cast
+
+from ottla.client.aio.commits import Commits
+from ottla.client.aio.consumer_engine import ConsumerEngine
+from ottla.client.aio.group_runner import GroupRunner, RebalanceStep
+from ottla.client.core.consumer_record import AnyRecord, ConsumerRecord, K, V
+from ottla.client.core.fetch_planner import ClaimedData
+from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceListener
+
+
+class Polls(Generic[K, V]):
+    def __init__(
+        self,
+        engine: ConsumerEngine,
+        group: GroupRunner,
+        commits: Commits,
+        interceptors: Sequence[ConsumerInterceptor],
+    ) -> None:
+        self.listener: RebalanceListener | None = None
+        self._engine = engine
+        self._group = group
+        self._commits = commits
+        self._interceptors = interceptors
+
+    async def next_records(self, timeout_s: float, records_max: int) -> list[ConsumerRecord[K, V]] | RebalanceStep:
+        """The records of a poll, or something the listener has to be told before it can go on."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while True:
+            step = await self._wait(deadline_s - loop.time())
+            if step is not None:
+                return step
+            records = self._engine.take(records_max)
+            self._engine.wake()
+            # What came may all have been hidden: markers, and what was aborted.
+            if records or loop.time() >= deadline_s:
+                return self._intercepted(records)
+
+    async def next_claim(self, timeout_s: float, bytes_max: int) -> list[ClaimedData] | RebalanceStep:
+        """The same for whoever decodes columns: what was fetched, or nothing if nothing came in time."""
+        step = await self._wait(timeout_s)
+        if step is not None:
+            return step
+        claimed = self._engine.planner.claim(bytes_max)
+        self._engine.wake()
+        return claimed
+
+    def take_if_quiet(self, records_max: int) -> list[ConsumerRecord[K, V]]:
+        """What is decoded already, unless a poll has something else to do first. For the thread that polls."""
+        now_ms = self._engine.now_ms()
+        if self._group.steps or self._engine.failure is not None or now_ms >= self._commits.due_ms:
+            return []
+        self._group.poll_timer.touch(now_ms)
+        return self._intercepted(self._engine.planner.take_decoded(records_max))
+
+    async def _wait(self, timeout_s: float) -> RebalanceStep | None:
+        """Until there are records to take, or nothing has come in time; a step has to be told to the listener first."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        with self._group.polling():
+            while True:
+                if self._engine.failure is not None:
+                    raise self._engine.failure
+                self._engine.check_open()
+                if self._group.steps:
+                    # It stays first in line until it is finished: this poll may be cancelled before that.
+                    step = self._group.steps[0]
+                    await self._group.before_step(step)
+                    return step
+                self._commits.begin_if_due()
+                if self._engine.planner.has_records():
+                    return None
+                left_s = deadline_s - loop.time()
+                if left_s <= 0:
+                    # With no time to wait, others in the loop still have to get their turn.
+                    await asyncio.sleep(0)
+                    return None
+                await self._engine.wait_for_news(left_s)
+
+    def _intercepted(self, records: list[AnyRecord]) -> list[ConsumerRecord[K, V]]:
+        if records:
+            for interceptor in self._interceptors:
+                records = interceptor.on_consume(records)
+        return cast("list[ConsumerRecord[K, V]]", records)
+
+    # Listeners
+
+    async def tell_listener(self, step: RebalanceStep) -> None:
+        try:
+            called = self.call_listener(step)
+            if inspect.isawaitable(called):
+                await called
+        finally:
+            step.finish()
+
+    def call_listener(self, step: RebalanceStep) -> object:
+        """What the listener returns: an awaitable if it is one for asyncio. In the thread that polls."""
+        listener = self.listener
+        if listener is None or (step.change is not Change.ASSIGNED and not step.partitions):
+            return None
+        call = {
+            Change.REVOKED: listener.on_revoked,
+            Change.ASSIGNED: listener.on_assigned,
+            Change.LOST: listener.on_lost,
+        }[step.change]
+        return call(step.partitions)
