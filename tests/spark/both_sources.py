@@ -1,14 +1,8 @@
-"""Asks Spark's own Kafka source and ours the same, in a Spark that has the jars of the former.
-
-python -m tests.spark.both_sources SERVERS TOPIC PLACE JAR…
-
-Prints for each of the two formats one line of JSON with all its answers.
-"""
+"""Asks Spark's own Kafka source and ours the same."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +12,9 @@ from pyspark.sql.functions import col, hex, spark_partition_id
 BASE_MS = 1_700_000_000_000
 
 
-def main() -> None:
-    servers, topic, place, *jars = sys.argv[1:]
-    spark = (
-        SparkSession.Builder()
-        .master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.jars", ",".join(jars))
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    for name in "kafka", "ottla":
-        print(json.dumps(answers(spark, name, servers, topic, Path(place) / name)))
-    spark.stop()
-
-
 def answers(spark: SparkSession, name: str, servers: str, topic: str, place: Path) -> dict[str, Any]:
+    """What the format `name` says."""
+
     def load(**options: object) -> DataFrame:
         reader = spark.read.format(name).option("kafka.bootstrap.servers", servers).option("subscribe", topic)
         return reader.options(**{option: str(value) for option, value in options.items()}).load()
@@ -70,7 +47,3 @@ def answers(spark: SparkSession, name: str, servers: str, topic: str, place: Pat
 def rows(frame: DataFrame) -> list[list[Any]]:
     binary = [hex(name).alias(name) if name in ("key", "value") else col(name) for name in frame.columns]
     return sorted([str(value) for value in row] for row in frame.select(*binary).collect())
-
-
-if __name__ == "__main__":
-    main()

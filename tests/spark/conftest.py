@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,13 +18,17 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """With the defaults of pipelines, on two cores."""
+    """With the defaults of pipelines, on two cores, and with the jars of Spark's own Kafka source where they can be
+    had: one test compares ours with it."""
     pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
     from ottla.spark.session import build_session
+    from tests.spark.kafka_source import NotFetchedError, fetch_kafka_source
 
     place = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(place / "local")
     conf = {"spark.sql.warehouse.dir": str(place / "warehouse"), "spark.log.level": "ERROR"}
+    with suppress(NotFetchedError):
+        conf["spark.jars"] = ",".join(map(str, fetch_kafka_source()))
     session = build_session("ottla-tests", master="local[2]", conf=conf, log_file=place / "spark.log")
     yield session
     session.stop()

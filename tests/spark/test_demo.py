@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-drivers"), pytest.mark.timeout(240)]
 
 END = re.compile(r"demo\.page-views holds ([\d,]+) page views, .* counts ([\d,]+): none lost, none counted twice\.")
 

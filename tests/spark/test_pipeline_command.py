@@ -8,14 +8,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ottla.spark.pipeline import Pipeline
 from tests.broker_process import BrokerProcess
 from tests.spark.pipelines import Topics
 from tests.spark.standalone import StandaloneCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 DESCRIPTION = """\
 name: counted
@@ -72,7 +77,7 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "ottla", "pipeline", *map(str, arguments)]
 
 
-def environment(description: Path, out: str) -> dict[str, str]:
+def environment(out: str) -> dict[str, str]:
     return {**os.environ, "OUT": f"command-{out}", "STATE": f"state-{out}"}
 
 
@@ -81,15 +86,44 @@ def counts(topics: Topics, out: str) -> dict[str, int]:
     return {row["word"]: row["n"] for row in topics.values(out)}
 
 
-def test_on_this_machine_until_ctrl_c(topics: Topics, description: Path) -> None:
-    process = subprocess.Popen(
-        command("run", description, "--master", "local[2]", "--bootstrap-server", topics.bootstrap, "--json"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(description, "local"),
-        start_new_session=True,
-    )
+@pytest.mark.xdist_group("spark")
+def test_on_this_machine(
+    spark: SparkSession, topics: Topics, description: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment("local").items():
+        monkeypatch.setenv(name, value)
+    Pipeline.from_file(description, [("kafka.bootstrap.servers", topics.bootstrap)]).run(spark, once=True)
+    assert counts(topics, "local") == EXPECTED
+
+
+@pytest.mark.xdist_group("spark-drivers")
+def test_the_same_file_on_a_cluster_until_ctrl_c(topics: Topics, description: Path, tmp_path: Path) -> None:
+    with StandaloneCluster(tmp_path) as cluster:
+        process = subprocess.Popen(
+            command(
+                *("run", description, "--master", cluster.master, "--bootstrap-server", topics.bootstrap, "--json"),
+                *("--set", "spark.conf.spark.driver.host=127.0.0.1"),
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment("cluster"),
+            start_new_session=True,
+        )
+        told, errors = run_until_all_is_counted(process)
+    assert process.returncode == 130
+    assert errors == "stopping after the current batch; once more to stop at once\n"
+    assert [entry["event"] for entry in told if entry["event"] != "progress"] == ["started", "ended"]
+    progress = next(entry for entry in told if entry.get("rows"))
+    assert (progress["flow"], progress["pipeline"], progress["lag"]) == ("counts", "counted", 0)
+    assert progress["state_rows"] == 3
+    assert counts(topics, "cluster") == EXPECTED
+    work = [entry for worker in tmp_path.glob("worker-*") if worker.is_dir() for entry in worker.iterdir()]
+    assert len(work) == 2, "both workers had an executor"
+
+
+def run_until_all_is_counted(process: subprocess.Popen[str]) -> tuple[list[dict[str, Any]], str]:
+    """What the pipeline told until its end, which comes by Ctrl-C, and what it wrote to the standard error."""
     assert process.stdout is not None and process.stderr is not None
     try:
         rows, told = 0, []
@@ -99,38 +133,13 @@ def test_on_this_machine_until_ctrl_c(topics: Topics, description: Path) -> None
             if rows >= len(WORDS):
                 process.send_signal(signal.SIGINT)
                 break
-        rest = [json.loads(line) for line in process.stdout]
-        assert process.wait(120) == 130
+        told += [json.loads(line) for line in process.stdout]
+        process.wait(120)
     finally:
         process.kill()
         errors = process.stderr.read()
         process.wait()
-    assert errors == "stopping after the current batch; once more to stop at once\n"
-    assert [entry["event"] for entry in told + rest if entry["event"] != "progress"] == ["started", "ended"]
-    progress = told[-1]
-    assert (progress["flow"], progress["pipeline"], progress["lag"]) == ("counts", "counted", 0)
-    assert progress["state_rows"] == 3
-    assert counts(topics, "local") == EXPECTED
-
-
-def test_the_same_file_on_a_cluster(topics: Topics, description: Path, tmp_path: Path) -> None:
-    with StandaloneCluster(tmp_path) as cluster:
-        done = subprocess.run(
-            command(
-                *("run", description, "--once", "--master", cluster.master, "--bootstrap-server", topics.bootstrap),
-                *("--set", "spark.conf.spark.driver.host=127.0.0.1"),
-            ),
-            capture_output=True,
-            text=True,
-            env=environment(description, "cluster"),
-            timeout=300,
-            check=False,
-        )
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert "counts: batch 0, 600 rows" in done.stdout
-    assert counts(topics, "cluster") == EXPECTED
-    work = [entry for worker in tmp_path.glob("worker-*") if worker.is_dir() for entry in worker.iterdir()]
-    assert len(work) == 2, "both workers had an executor"
+    return told, errors
 
 
 def run(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
@@ -139,6 +148,7 @@ def run(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.xdist_group("spark-drivers")
 class TestWhatAUserSees:
     def test_a_mistake_in_the_file(self, tmp_path: Path) -> None:
         path = tmp_path / "p.yaml"

@@ -1,4 +1,4 @@
-"""The sink with accidents: the format "ottla-faulty" is "ottla", but dies or waits at a chosen moment.
+"""Sinks with accidents: as the format "ottla" and the writer into databases, but they die or wait at a chosen moment.
 
 What happens when is in the variables of the environment, which Spark's processes share; they meet through files in a
 directory of the test's.
@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 import ottla
 from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.spark import sink, sink_transactions
+from ottla.spark.connect.batch_writer import BatchWriter
 from ottla.spark.data_source import OttlaDataSource
 
 PATIENCE_S = 400
 FAULTS = "OTTLA_TEST_FAULTS"
-"""A JSON object: for each sinkId the number of a batch and what happens in it."""
+"""A JSON object: for each sink the number of a batch and what happens in it."""
 PLACE = "OTTLA_TEST_PLACE"
 
 
@@ -41,6 +43,25 @@ def wait_for(name: str) -> None:
         time.sleep(0.02)
 
 
+def fault_of(sink_id: str, batch_number: int) -> str:
+    number, kind = json.loads(os.environ[FAULTS]).get(sink_id, (-1, ""))
+    return kind if number == batch_number else ""
+
+
+class FaultyBatchWriter(BatchWriter):
+    """Into a database."""
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        kind = fault_of(self.sink, batch_id)
+        if kind == "broker restart":
+            place(f"{self.sink} waits for the broker").touch()
+            wait_for("the broker is back")
+        super().__call__(frame, batch_id)
+        if kind == "held after commit":
+            place(f"{self.sink} holds its batch").touch()
+            wait_for("what never happens")
+
+
 class FaultyDataSource(OttlaDataSource):
     @classmethod
     def name(cls) -> str:
@@ -51,14 +72,10 @@ class FaultyDataSource(OttlaDataSource):
 
 
 class FaultyWriter(sink.TransactionalStreamWriter):
-    def _fault(self, batch_number: int) -> str:
-        number, kind = json.loads(os.environ[FAULTS]).get(self._options.sink_id, (-1, ""))
-        return kind if number == batch_number else ""
-
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None
-        kind = self._fault(int(context.getLocalProperty("streaming.sql.batchId") or -1))
+        kind = fault_of(self._options.sink_id, int(context.getLocalProperty("streaming.sql.batchId") or -1))
         if context.partitionId() == 0 and kind == "orphan":
             return self._write_as_orphan(iterator)
         if context.partitionId() == 0 and kind == "broker restart":
@@ -81,9 +98,10 @@ class FaultyWriter(sink.TransactionalStreamWriter):
         return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        kind = self._fault(batchId)
+        kind = fault_of(self._options.sink_id, batchId)
         if kind == "killed in mid-commit":
-            wait_for("the orphan writes")
+            for name in ("the orphan writes", "sqlite holds its batch", "postgres holds its batch"):
+                wait_for(name)
             sink_transactions.commit_prepared = _commit_some_and_die
         super().commit(messages, batchId)
         if kind == "killed after commit":

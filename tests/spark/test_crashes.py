@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,14 @@ import ottla
 from tests.broker_process import BrokerProcess
 from tests.interop.transactions.readers import read_all
 from tests.spark.drivers.faults import FAULTS, PATIENCE_S, PLACE
+from tests.spark.postgres import PostgresProcess
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-drivers"), pytest.mark.timeout(1200)]
 
 PARTITIONS = (0, 1, 2)
 ROWS = 120_000
 SOURCE, FIRST, SECOND = "source", "first", "second"
+SQLITE, POSTGRES = "sqlite", "postgres"
 FOUR_BATCHES = {"maxOffsetsPerTrigger": str(ROWS // 4)}
 
 
@@ -33,16 +37,16 @@ FOUR_BATCHES = {"maxOffsetsPerTrigger": str(ROWS // 4)}
 def driver(
     tmp_path: Path, broker: BrokerProcess, steps: Any, **faults: tuple[int, str]
 ) -> Iterator[subprocess.Popen[str]]:
-    job = {"bootstrap": broker.bootstrap, "checkpoints": str(tmp_path / "checkpoints"), "steps": steps}
+    checkpoints = str(tmp_path / "checkpoints")
+    job = {"bootstrap": broker.bootstrap, "topic": SOURCE, "checkpoints": checkpoints, "steps": steps}
     environment = {
         **os.environ,
         FAULTS: json.dumps(faults),
         PLACE: str(tmp_path),
-        "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])),
         "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
     }
-    command = [sys.executable, "-m", "tests.spark.drivers.copy_topics", json.dumps(job)]
+    command = [sys.executable, "-m", "tests.spark.drivers.copies", json.dumps(job)]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         yield process
@@ -63,7 +67,36 @@ def outcomes(process: subprocess.Popen[str]) -> tuple[int, dict[str, list[str]]]
 
 
 def copy(target: str, **options: str) -> dict[str, Any]:
-    return {"source": SOURCE, "target": target, "source_options": {**FOUR_BATCHES, **options}}
+    return {"target": target, "options": {**FOUR_BATCHES, **options}}
+
+
+@dataclass(frozen=True)
+class Databases:
+    """The two databases that get a copy each, under the names of their queries."""
+
+    sqlite: Path
+    postgres: PostgresProcess
+
+    def copies(self) -> list[dict[str, Any]]:
+        urls = {SQLITE: f"sqlite:{self.sqlite}", POSTGRES: self.postgres.url}
+        return [{**copy(name), "database": url} for name, url in urls.items()]
+
+    def ask(self, query: str) -> list[tuple[object, ...] | None]:
+        with closing(sqlite3.connect(self.sqlite)) as from_sqlite, self.postgres.connect() as from_postgres:
+            return [from_sqlite.execute(query).fetchone(), from_postgres.execute(query).fetchone()]
+
+    def assert_hold(self, rows: int) -> None:
+        """The first rows of each partition, all of them once."""
+        query = "SELECT count(*), count(DISTINCT id), sum(id), min(id), max(id) FROM copied"
+        assert self.ask(query) == [(rows, rows, rows * (rows - 1) // 2, 0, rows - 1)] * 2
+
+    def assert_remember(self, batch_number: int, rows: int) -> None:
+        ends = {SOURCE: {str(partition): rows // len(PARTITIONS) for partition in PARTITIONS}}
+        for progress in self.ask("SELECT batch_id, offsets FROM ottla_progress"):
+            assert progress is not None
+            remembered, offsets = progress
+            assert remembered == batch_number
+            assert [json.loads(text) for text in json.loads(str(offsets))] == [ends]
 
 
 def fill(broker: BrokerProcess) -> None:
@@ -81,14 +114,24 @@ def values_in(broker: BrokerProcess, topic: str) -> Counter[bytes]:
     return Counter(value for records in read_all(broker.bootstrap, topic, PARTITIONS).values() for _, value in records)
 
 
-def test_rows_out_are_rows_in_whatever_is_killed(tmp_path: Path, own_broker: BrokerProcess) -> None:
+def test_rows_out_are_rows_in_whatever_is_killed(
+    tmp_path: Path, own_broker: BrokerProcess, postgres: PostgresProcess
+) -> None:
     broker = own_broker.start()
     fill(broker)
     expected = Counter(b"%d" % number for number in range(ROWS))
+    databases = Databases(tmp_path / "copied.db", postgres)
 
-    # The JVM is killed when the first copy has committed a part of its batch, and while a worker of the second writes.
-    faults = {FIRST: (1, "killed in mid-commit"), SECOND: (1, "orphan")}
-    with driver(tmp_path, broker, [[copy(FIRST), copy(SECOND)]], **faults) as process:
+    # The JVM is killed when the first copy has committed a part of its batch, while a worker of the second writes, and
+    # when databases have committed a batch that Spark has not noted yet.
+    faults = {
+        FIRST: (1, "killed in mid-commit"),
+        SECOND: (1, "orphan"),
+        SQLITE: (1, "held after commit"),
+        POSTGRES: (1, "held after commit"),
+    }
+    steps = [[*databases.copies(), copy(FIRST), copy(SECOND)]]
+    with driver(tmp_path, broker, steps, **faults) as process:
         code, found = outcomes(process)
     assert code != 0 and not found, f"the driver was not killed: {found}"
     orphans_word = tmp_path / "what became of the orphan"
@@ -96,6 +139,12 @@ def test_rows_out_are_rows_in_whatever_is_killed(tmp_path: Path, own_broker: Bro
     partly = values_in(broker, FIRST)
     assert ROWS // 4 < sum(partly.values()) < ROWS // 2
     assert set(partly.values()) == {1}
+    databases.assert_hold(ROWS // 2)
+    databases.assert_remember(1, ROWS // 2)
+    for name in (SQLITE, POSTGRES):
+        checkpoint = tmp_path / "checkpoints" / name
+        assert (checkpoint / "offsets" / "1").exists()
+        assert not (checkpoint / "commits" / "1").exists(), "Spark knows the batch as done"
 
     # Another number of tasks is refused while the batch is not whole. With the old one both go on, until the first is
     # killed between its commit and Spark's note of it.
@@ -115,15 +164,19 @@ def test_rows_out_are_rows_in_whatever_is_killed(tmp_path: Path, own_broker: Bro
     assert orphans_word.read_text().startswith("refused: ")
     assert values_in(broker, SECOND) == expected
 
-    # The broker is killed in the middle of the last batch, and comes back.
-    with driver(tmp_path, broker, [[copy(FIRST)]], **{FIRST: (3, "broker restart")}) as process:
-        wait_for_file(tmp_path / "restart the broker", process)
+    # The broker is killed in the middle of batches, and comes back.
+    faults = {FIRST: (3, "broker restart"), SQLITE: (2, "broker restart"), POSTGRES: (2, "broker restart")}
+    with driver(tmp_path, broker, [[copy(FIRST), *databases.copies()]], **faults) as process:
+        for name in ("restart the broker", f"{SQLITE} waits for the broker", f"{POSTGRES} waits for the broker"):
+            wait_for_file(tmp_path / name, process)
         broker.kill()
         broker.start()
         (tmp_path / "the broker is back").touch()
         code, found = outcomes(process)
-    assert (code, found) == (0, {FIRST: [""]})
+    assert (code, found) == (0, {FIRST: [""], SQLITE: [""], POSTGRES: [""]})
     assert values_in(broker, FIRST) == expected
+    databases.assert_hold(ROWS)
+    databases.assert_remember(3, ROWS)
 
 
 def wait_for_file(path: Path, process: subprocess.Popen[str] | None = None) -> None:
