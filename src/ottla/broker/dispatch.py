@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.base.errors import ProtocolError
 from ottla.broker.handler import Handler, RequestContext
+from ottla.broker.straight_fetch import StraightFetch
 from ottla.broker.straight_produce import StraightProduce
 from ottla.net.server_connection import ClientConnection
 from ottla.net.service import Outcome
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.broker.node import Broker
 
 _PRODUCE = int(ApiKey.PRODUCE)
+_FETCH = int(ApiKey.FETCH)
 
 
 class Dispatch:
@@ -23,6 +25,7 @@ class Dispatch:
         self._broker = broker
         self._handlers = handlers
         self._straight_produce = StraightProduce(broker)
+        self._straight_fetch = StraightFetch(broker)
 
     def opened(self, connection: ClientConnection) -> None:
         pass
@@ -36,6 +39,10 @@ class Dispatch:
         # All other requests find a world in which earlier ones are done.
         if self._straight_produce.staged:
             self._straight_produce.settle()
+        if api_key == _FETCH and position:
+            found = self._straight_fetch.reply(version, correlation_id, frame, position)
+            if found is not None:
+                return found
         api_key, version, correlation_id, client_id, position = read_request_header(frame)
         handler = self._handlers.get(api_key)
         if handler is None:
