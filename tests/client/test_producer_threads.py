@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import time
+from typing import Any
 
 import pytest
 
@@ -14,19 +17,27 @@ from tests.client.producers import values_of
 
 
 def test_threads_share_a_producer(broker: BrokerProcess, new_topic: str) -> None:
+    """They take turns after every few steps, which is when two of them could take the same place."""
+    stored: dict[int, bytes] = {}
     with sync.Producer(bootstrap_servers=broker.bootstrap, batch_size=5000) as producer:
 
         def send(number: int) -> None:
-            futures = [producer.send(new_topic, b"%d:%d" % (number, count)) for count in range(3000)]
-            for count, future in enumerate(futures):
-                assert future.result(30).partition == 0, count
+            values = [b"%d:%d" % (number, count) for count in range(3000)]
+            futures = [producer.send(new_topic, value) for value in values]
+            stored.update((future.result(30).offset, value) for future, value in zip(futures, values, strict=True))
 
         threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(interval_s)
     values = values_of(broker.bootstrap, new_topic)
+    assert [stored[offset] for offset in range(len(values))] == values
     for number in range(4):
         mine = [value for value in values if value is not None and value.startswith(b"%d:" % number)]
         assert mine == [b"%d:%d" % (number, count) for count in range(3000)]
@@ -50,21 +61,23 @@ def test_a_forked_child_is_told(broker: BrokerProcess, new_topic: str) -> None:
 
 @pytest.mark.parametrize("sealed", ["before", "after"])
 def test_a_batch_that_is_sealed_while_a_value_is_added(broker: BrokerProcess, new_topic: str, sealed: str) -> None:
-    class Interrupted(list[bytes]):
+    class Interrupted(list[bytes | None]):
         """Another thread seals the batch at the worst moment: right before or right after the value is there."""
 
-        def append(self, value: bytes) -> None:
+        def __setitem__(self, number: Any, value: Any) -> None:
             if sealed == "before":
                 batch.seal()
-            super().append(value)
+            super().__setitem__(number, value)
             if sealed == "after":
                 batch.seal()
 
     with sync.Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
         first = producer.send(new_topic, b"value 1")
         batch = first._batch
-        batch.values = Interrupted(batch.values)
-        batch.stamped_until_s = 1e12
+        lane = batch.lane
+        assert lane is not None
+        lane.places = Interrupted(lane.places)
+        lane.stamped_until_s = 1e12
         second = producer.send(new_topic, b"value 2")
         third = producer.send(new_topic, b"value 3")
         producer.flush()
@@ -72,6 +85,18 @@ def test_a_batch_that_is_sealed_while_a_value_is_added(broker: BrokerProcess, ne
         assert (second._batch is batch) == (sealed == "after")
         assert third._batch is not batch
     assert values_of(broker.bootstrap, new_topic) == [b"value 1", b"value 2", b"value 3"]
+
+
+def test_a_timestamp_of_ones_own_is_for_one_record_only(broker: BrokerProcess, new_topic: str) -> None:
+    with sync.Producer(bootstrap_servers=broker.bootstrap, linger_ms=60_000, delivery_timeout_ms=100_000) as producer:
+        before_ms = int(time.time() * 1000)
+        futures = [producer.send(new_topic, b"now")]
+        futures += [producer.send(new_topic, b"future", timestamp_ms=before_ms + 3_000_000)]
+        futures += [producer.send(new_topic, b"now") for _ in range(20)]
+        producer.flush()
+        times = [future.result(0).timestamp_ms for future in futures]
+    assert times[1] == before_ms + 3_000_000
+    assert before_ms <= min(times) and max([times[0], *times[2:]]) < before_ms + 3_000_000
 
 
 def test_waiting_can_be_limited(broker: BrokerProcess, new_topic: str) -> None:

@@ -15,11 +15,11 @@ from ottla.base.types import TopicPartition
 from ottla.client.aio.producer_engine import ProducerEngine, wait_done
 from ottla.client.aio.transactions import Offsets, Transactions
 from ottla.client.core.encoded_batch import SentRows, TableColumns, TableReceipt
+from ottla.client.core.lane import Lane
 from ottla.client.core.offset_requests import Membership
 from ottla.client.core.on_demand import open_table_intake
 from ottla.client.core.partitioners import Partitioner
 from ottla.client.core.producer_batch import (
-    Batch,
     DeliveryCallback,
     Receipt,
     ReceiptRange,
@@ -70,8 +70,8 @@ class SendFutures(ReceiptRange, Sequence[SendFuture]):
         return SendFuture.of(*self._place(number))
 
     def __await__(self) -> Generator[Any, None, list[RecordMetadata]]:
-        for batch, _ in self._spans:
-            yield from wait_done(batch, asyncio.get_running_loop()).__await__()
+        for source, _ in self._spans:
+            yield from wait_done(source.batch, asyncio.get_running_loop()).__await__()
         return self._outcomes()
 
 
@@ -110,7 +110,7 @@ class Producer:
         self._intake: RecordIntake | None = None
         self._transactions: Transactions | None = None
         self._tables: TableIntake | None = None
-        self._open: dict[str, Batch] = {}
+        self._lanes: dict[str, Lane] = {}
         self._memory_waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
 
@@ -136,7 +136,7 @@ class Producer:
             interceptors=self._interceptors,
         )
         if self._intake.is_plain:
-            self._open = engine.accumulator.sticky
+            engine.accumulator.lanes = self._lanes
         return self
 
     async def __aenter__(self) -> Self:
@@ -167,7 +167,7 @@ class Producer:
         Await the future that is returned to learn where the record was stored.
         """
         # Plain bytes without a key, for a batch that is open, are nearly all records there are. A producer that cannot
-        # be used any more has no open batches.
+        # be used any more has no open lanes.
         if (
             value.__class__ is bytes
             and key is None
@@ -176,17 +176,19 @@ class Producer:
             and timestamp_ms is None
             and not headers
         ):
-            batch = self._open.get(topic)
-            if batch is not None:
-                values = batch.values
-                index = len(values)
-                is_allowed = index < batch.free_count and len(value) <= batch.free_length
-                if is_allowed and time.time() < batch.stamped_until_s:
+            try:
+                lane = self._lanes[topic]
+                length = len(value)
+                if length <= lane.length or (length <= lane.timed_length and time.time() < lane.stamped_until_s):
+                    places = lane.places
+                    number = next(lane.numbers)
+                    places[number] = value
                     future = SendFuture()
-                    future._batch = batch
-                    future._index = index
-                    values.append(value)
+                    future._source = lane
+                    future._number = number
                     return future
+            except (KeyError, IndexError):
+                pass  # there is no lane, or its places are taken
         engine, intake = self._started()
         self._check_sendable(engine)
         prepared = intake.prepare(
@@ -220,7 +222,7 @@ class Producer:
         if prepared is None:
             for value in values:
                 future = await self.send(topic, value)
-                futures.add(future._batch, future._index, 1)
+                futures.add(future._source, future._number, 1)
             return futures
         now_ms = engine.clock.monotonic_ms()
         deadline_ms = now_ms + self._settings.max_block_ms
@@ -392,7 +394,7 @@ class Producer:
             pass  # what is left fails below, and whoever holds a future of it is told
         finally:
             self._closed = True
-            self._open = {}
+            self._lanes = {}
             engine.finish(engine.sender.fail_all(closed_error()))
             engine.close()
             self._memory_freed()

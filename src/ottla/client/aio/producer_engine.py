@@ -15,6 +15,7 @@ from typing import Any
 
 from ottla.base.clock import SystemClock
 from ottla.base.errors import ERRORS, ErrorCode, KafkaError, OttlaError
+from ottla.base.memory import keep_freed_memory
 from ottla.base.types import TopicPartition
 from ottla.client.aio.cluster_link import ClusterLink
 from ottla.client.core.accumulator import Accumulator
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 MAX_PRODUCE_VERSION = 11
 """12 means that partitions join transactions by being written to, which only newer brokers do (KIP-890)."""
 
+_STEADY_MS_MAX = 10
+"""How much too early a timestamp may be, if a producer that sends very fast stops within a batch."""
+
 
 class ProducerEngine:
     def __init__(
@@ -46,6 +50,7 @@ class ProducerEngine:
         on_memory: Callable[[], None],
     ) -> None:
         """`on_memory` is called, with the lock held, when batches are done and memory may be free again."""
+        keep_freed_memory()
         client = settings.client
         self.settings = settings
         self.clock = SystemClock()
@@ -61,6 +66,7 @@ class ProducerEngine:
             buffer_memory=settings.buffer_memory,
             delivery_timeout_ms=settings.delivery_timeout_ms,
             random_below=random.randrange,
+            steady_ms=settings.linger_ms if settings.linger_ms <= _STEADY_MS_MAX else 0,
         )
         self.transaction = ProducerTransaction() if settings.transactional_id is not None else None
         if self.transaction is None:

@@ -1,8 +1,9 @@
 """Records that wait to be sent: a queue of batches per partition, within a bounded amount of memory.
 
 A record is added to a batch with a few list operations and encoded later, with all the others. Memory is accounted for
-in steps when a batch opens or grows, so that adding a value to an open batch costs two comparisons. Waiting for memory
-is the shell's business: here `append` says no, and `waiting` tells the sender that somebody is held up.
+in steps when a batch opens or grows, so that values can be added to an open batch without asking, through its lane.
+Waiting for memory is the shell's business: here `append` says no, and `waiting` tells the sender that somebody is held
+up.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ottla.base.types import TopicPartition
 from ottla.client.core.encoded_batch import EncodedBatch, EncodedRows
+from ottla.client.core.lane import FEWEST_PLACES, Lane
 from ottla.client.core.partitioners import StickyChoice
 from ottla.client.core.producer_batch import RECORD_OVERHEAD, Batch
 from ottla.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, increment_sequence
@@ -63,7 +65,9 @@ class Accumulator:
         buffer_memory: int,
         delivery_timeout_ms: int,
         random_below: Callable[[int], int],
+        steady_ms: int = 0,
     ) -> None:
+        """For `steady_ms` after a batch was opened, the time is not asked for every value that is added to it."""
         self.batch_size = batch_size
         self.free_bytes = buffer_memory
         self.buffer_memory = buffer_memory
@@ -71,11 +75,14 @@ class Accumulator:
         """How many senders are held up because the memory is used up."""
         self.sticky: dict[str, Batch] = {}
         """The batch that records without a key or partition go to, by topic. It may be closed already (`room` is 0)."""
+        self.lanes: dict[str, Lane] | None = None
+        """The lanes of those batches, for shells that add values through them. They may be closed already."""
         self.partitions: dict[TopicPartition, PartitionQueue] = {}
         self.incomplete: dict[Batch, None] = {}
         """Every batch that is not done, oldest first."""
         self._delivery_timeout_ms = delivery_timeout_ms
         self._random_below = random_below
+        self._steady_ms = steady_ms
         self._choices: dict[str, StickyChoice] = {}
 
     # Adding records
@@ -129,6 +136,22 @@ class Accumulator:
             self.sticky[topic] = batch
         return batch
 
+    def open_lane(self, topic: str, wall_ms: int, now_ms: int) -> None:
+        """Lets more values be added after one that was added to the topic's sticky batch just now, at `wall_ms`."""
+        if self.lanes is None:
+            return
+        batch, before = self.sticky[topic], self.lanes.get(topic)
+        most = FEWEST_PLACES if before is None else before.most_after(wall_ms)
+        lane = batch.open_lane(most, wall_ms, is_timed=now_ms - batch.opened_ms >= self._steady_ms)
+        if lane is not None:
+            self.lanes[topic] = lane
+
+    def close_late_lanes(self, now_ms: int) -> None:
+        """A batch that could not be sent when it was due may stay open for long: values get their own time then."""
+        for batch in self.sticky.values():
+            if batch.lane is not None and batch.lane.length >= 0 and now_ms - batch.opened_ms >= self._steady_ms:
+                batch.close_lane()
+
     def extend(self, batch: Batch, values: Sequence[bytes], ends: Sequence[int], start: int) -> int:
         """Adds values from number `start` on to a batch, as many as fit; returns the number of the first left out.
 
@@ -136,6 +159,7 @@ class Accumulator:
         """
         if batch.rows is not None or not batch.room:
             return start
+        batch.close_lane()
         limit = min(self.batch_size, batch.room + self.free_bytes)
         end = max(start, bisect_right(ends, ends[start] + limit - batch.size) - 1)
         size = ends[end] - ends[start]
@@ -148,6 +172,7 @@ class Accumulator:
 
     def _has_room(self, batch: Batch, size: int) -> bool:
         """Whether the batch takes `size` more bytes, for which memory is set aside; one that does not is closed."""
+        batch.close_lane()
         needed = batch.size + size
         if needed <= batch.room:
             return True

@@ -101,6 +101,7 @@ class BatchSender:
         while True:
             round_of_calls = self._one_round(now_ms)
             if not round_of_calls:
+                self._accumulator.close_late_lanes(now_ms)
                 return calls
             calls += round_of_calls
 

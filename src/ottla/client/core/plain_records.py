@@ -57,7 +57,8 @@ def encode_values(
 
     The first mark is at 0; the indexes of marks rise.
     """
-    if max(lengths) >= MAX_VALUE_BYTES:
+    is_even = lengths.count(lengths[0]) == len(lengths)
+    if (lengths[0] if is_even else max(lengths)) >= MAX_VALUE_BYTES:
         return None
     cuts = sorted({index for index, _ in marks} | {bound for bound in _WIDTH_BOUNDS if bound < len(values)})
     timestamps = dict(marks)
@@ -67,7 +68,6 @@ def encode_values(
         if start in timestamps:
             delta_ms = timestamps[start] - marks[0][1]
         runs.append(_Run(start, end, delta_ms))
-    is_even = lengths.count(lengths[0]) == len(lengths)
     parts = _even_parts(values, lengths[0], runs) if is_even else _parts(values, lengths, runs)
     # What ends a record stands before the next one, so the first has too much, and the last too little.
     parts[0] = bytes(room) + parts[0][len(_NO_HEADERS) :]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from ottla.base.types import TopicPartition
+from ottla.client.core.lane import Lane
 from ottla.client.core.plain_records import Mark, build_values_batch
 from ottla.client.errors import ClientError
 from ottla.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
@@ -46,9 +47,9 @@ class Batch:
         "deadline_ms",
         "done",
         "error",
-        "free_count",
-        "free_length",
+        "lane",
         "log_append_time_ms",
+        "longest",
         "marks",
         "maybe_stored",
         "opened_ms",
@@ -64,7 +65,6 @@ class Batch:
         "retry_at_ms",
         "room",
         "rows",
-        "stamped_until_s",
         "topic",
         "values",
     )
@@ -77,19 +77,16 @@ class Batch:
         self.values: list[bytes] = []
         """The records, as long as they are only values; `marks` say when they were made."""
         self.marks: list[Mark] = []
-        self.stamped_until_s = 0.0
-        """Until when the last mark holds for values that are added. 0 once there are other records than values."""
         self.rows: list[RecordFields] | None = None
         """The records, once one of them was more than a value."""
         self.room = 0
         """Up to which size there is memory for the batch. 0 once it is closed."""
-        self.free_count = 0
-        self.free_length = 0
-        """As long as there are fewer values than `free_count`, one that is no longer than `free_length` may be added
-        without asking or counting: there is memory for it."""
+        self.lane: Lane | None = None
+        """Where values are added without asking; those it holds are not among `values` yet."""
+        self.longest = 0
+        """The length of the longest value."""
         self._size = HEADER_SIZE
         self._lengths: list[int] = []
-        """Of the values that `_size` includes."""
         self.reserved = 0
         self.opened_ms = opened_ms
         self.deadline_ms = deadline_ms
@@ -126,18 +123,23 @@ class Batch:
     # The records
 
     @property
+    def batch(self) -> Batch:
+        """A record is known by its place in a lane, or in the batch itself."""
+        return self
+
+    def index_of(self, number: int) -> int:
+        return number
+
+    @property
     def record_count(self) -> int:
+        """Without what is in the lane."""
         return len(self.values) if self.rows is None else len(self.rows)
 
     @property
     def size(self) -> int:
-        """What the records take before compression, about. Exact once the batch is sealed."""
-        counted = len(self._lengths)
-        if counted < len(self.values):
-            lengths = list(map(len, self.values[counted:]))
-            self._lengths += lengths
-            self._size += sum(lengths) + RECORD_OVERHEAD * len(lengths)
-        return self._size
+        """About what the records take before compression; for a lane as much as it can hold."""
+        lane = self.lane
+        return self._size if lane is None else self._size + lane.place_count * (lane.timed_length + RECORD_OVERHEAD)
 
     @size.setter
     def size(self, size: int) -> None:
@@ -145,49 +147,63 @@ class Batch:
 
     def add(self, record: RecordFields, size: int) -> int:
         """Adds a record, for which there is room; returns its index."""
-        self.size += size
+        self.close_lane()
+        self._size += size
         key, value, headers, timestamp_ms = record
         rows = self.rows
         if rows is None:
             if key is None and value is not None and not headers:
-                index = len(self.values)
                 if not self.marks or self.marks[-1][1] != timestamp_ms:
-                    self.marks.append((index, timestamp_ms))
-                self.stamped_until_s = (timestamp_ms + 1) / 1000
+                    self.marks.append((len(self.values), timestamp_ms))
                 self.values.append(value)
                 self._lengths.append(len(value))
-                self._allow(len(value))
-                return index
+                self.longest = max(self.longest, len(value))
+                return len(self.values) - 1
             rows = self.rows = self.records()
-            self.stamped_until_s = 0.0
             self.values, self.marks, self._lengths = [], [], []
-            self.free_count = 0
         rows.append(record)
         return len(rows) - 1
 
     def extend(self, values: Sequence[bytes], size: int) -> None:
         """Adds values, for which there is room, with the timestamp of the last one there is."""
-        self.size += size
+        self.close_lane()
+        self._size += size
         self.values += values
         self._lengths += map(len, values)
-        self._allow(0)
 
-    def _allow(self, length: int) -> None:
-        """Lets more values be added without asking, if they are no longer than the longest so far."""
-        if length > self.free_length:
-            self.free_length = length
-        left = max(0, self.room - self._size)
-        self.free_count = len(self._lengths) + left // (self.free_length + RECORD_OVERHEAD)
+    def open_lane(self, most: int, timestamp_ms: int, *, is_timed: bool) -> Lane | None:
+        """A way to add up to `most` values that are no longer than those there are; None if there is no room for one.
+
+        They get the timestamp of the last record, which is `timestamp_ms`.
+        """
+        place_count = min(most, (self.room - self._size) // (self.longest + RECORD_OVERHEAD))
+        if self.rows is not None or place_count < 1:
+            return None
+        self.lane = Lane(
+            self,
+            len(self.values),
+            most=most,
+            place_count=place_count,
+            length=self.longest,
+            timestamp_ms=timestamp_ms,
+            is_timed=is_timed,
+        )
+        return self.lane
+
+    def close_lane(self) -> None:
+        """What was added through the lane becomes part of the batch."""
+        lane = self.lane
+        if lane is not None:
+            self.lane = None
+            added, lengths = lane.close()
+            self.values += added
+            self._lengths += lengths
+            self._size += sum(lengths) + RECORD_OVERHEAD * len(lengths)
 
     def seal(self) -> None:
-        """No record is added from now on.
-
-        A thread that is just adding a value without a lock adds it to a list that is no longer the batch's, and can
-        see that afterwards: so `values` is replaced, and not only `room` taken away.
-        """
-        if self.room:
-            self.room = self.free_count = 0
-            self.values = self.values.copy()
+        """No record is added from now on."""
+        self.close_lane()
+        self.room = 0
 
     def records(self) -> list[RecordFields]:
         """All records in full."""
@@ -213,10 +229,9 @@ class Batch:
 
     def encode(self, codec: Codec, level: int | None, *, transactional: bool) -> bytes | memoryview:
         if self.payload is None and self.rows is None:
-            lengths = self._lengths if len(self._lengths) == len(self.values) else list(map(len, self.values))
             self.payload = build_values_batch(
                 self.values,
-                lengths,
+                self._lengths,
                 self.marks,
                 codec=codec,
                 level=level,
@@ -321,35 +336,44 @@ class Receipt:
     It has no `__init__`, which would take as long as all the rest of sending a record.
     """
 
-    __slots__ = ("_batch", "_index")
+    __slots__ = ("_number", "_source")
 
-    _batch: Batch
-    _index: int
+    _source: Batch | Lane
+    _number: int
 
     @classmethod
-    def of(cls, batch: Batch, index: int) -> Self:
+    def of(cls, source: Batch | Lane, number: int) -> Self:
         receipt = cls()
-        receipt._batch = batch
-        receipt._index = index
+        receipt._source = source
+        receipt._number = number
         return receipt
+
+    @property
+    def _batch(self) -> Batch:
+        return self._source.batch
+
+    @property
+    def _index(self) -> int:
+        """To be asked once no record is added any more."""
+        return self._source.index_of(self._number)
 
     def done(self) -> bool:
         return self._batch.done
 
     def _outcome(self) -> RecordMetadata:
         """To be asked once the batch is done."""
-        error = self._batch.error_of(self._index)
+        batch, index = self._batch, self._index
+        error = batch.error_of(index)
         if error is not None:
             raise copy_of(error)
-        return self._batch.metadata(self._index)
+        return batch.metadata(index)
 
     def __repr__(self) -> str:
-        state = (
-            "pending"
-            if not self.done()
-            else repr(self._batch.error_of(self._index) or self._batch.metadata(self._index))
-        )
-        return f"<{type(self).__name__} {self._batch.topic_partition}: {state}>"
+        batch = self._batch
+        state = "pending"
+        if batch.done:
+            state = repr(batch.error_of(self._index) or batch.metadata(self._index))
+        return f"<{type(self).__name__} {batch.topic_partition}: {state}>"
 
 
 class ReceiptRange:
@@ -357,27 +381,27 @@ class ReceiptRange:
 
     def __init__(self) -> None:
         self._starts: list[int] = []
-        self._spans: list[tuple[Batch, int]] = []
+        self._spans: list[tuple[Batch | Lane, int]] = []
         self._count = 0
 
-    def add(self, batch: Batch, first_index: int, count: int) -> None:
+    def add(self, source: Batch | Lane, first_number: int, count: int) -> None:
         self._starts.append(self._count)
-        self._spans.append((batch, first_index))
+        self._spans.append((source, first_number))
         self._count += count
 
     def __len__(self) -> int:
         return self._count
 
     def done(self) -> bool:
-        return all(batch.done for batch, _ in self._spans)
+        return all(source.batch.done for source, _ in self._spans)
 
-    def _place(self, number: int) -> tuple[Batch, int]:
+    def _place(self, number: int) -> tuple[Batch | Lane, int]:
         if not -self._count <= number < self._count:
             raise IndexError(f"{number} of {self._count} records")
         number %= self._count
         span = bisect_right(self._starts, number) - 1
-        batch, first_index = self._spans[span]
-        return batch, first_index + number - self._starts[span]
+        source, first_number = self._spans[span]
+        return source, first_number + number - self._starts[span]
 
     def _outcomes(self) -> list[RecordMetadata]:
         """To be asked once all batches are done."""

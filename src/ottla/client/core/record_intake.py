@@ -51,6 +51,8 @@ class PreparedRecord(NamedTuple):
     partition: int | None
     fields: RecordFields
     size: int
+    is_stamped_now: bool
+    """Whether its timestamp is the time at which it was sent, and so that of the next one too."""
 
 
 class PreparedValues(NamedTuple):
@@ -102,7 +104,8 @@ class RecordIntake:
         if headers:
             size += headers_size(headers)
         self._check_size(topic, size)
-        return PreparedRecord(topic, record.partition, (key, value, headers, timestamp_ms), size)
+        is_stamped_now = record.timestamp_ms is None
+        return PreparedRecord(topic, record.partition, (key, value, headers, timestamp_ms), size, is_stamped_now)
 
     def _check_size(self, topic: str, size: int) -> None:
         if size + HEADER_SIZE > self._largest:
@@ -138,7 +141,7 @@ class RecordIntake:
 
     def append(self, record: PreparedRecord, metadata: TopicMetadata, now_ms: int) -> Batch | None:
         """The batch that took the record as its last one; None if there is no memory."""
-        topic, partition, fields, size = record
+        topic, partition, fields, size, is_stamped_now = record
         count = metadata.partition_count
         if partition is None:
             key = fields[0]
@@ -147,7 +150,10 @@ class RecordIntake:
             elif key is not None and not self._settings.ignore_keys:
                 partition = key_partition(key, count)
             else:
-                return self._accumulator.append_sticky(topic, metadata.available, count, fields, size, now_ms)
+                batch = self._accumulator.append_sticky(topic, metadata.available, count, fields, size, now_ms)
+                if batch is not None and is_stamped_now:
+                    self._accumulator.open_lane(topic, fields[3], now_ms)
+                return batch
         if partition not in metadata.partitions:
             raise ClientError(f"topic {topic} has the partitions 0 to {count - 1}, and no partition {partition}")
         return self._accumulator.append(topic, partition, fields, size, now_ms)

@@ -16,12 +16,12 @@ from ottla.client.aio.producer import buffer_exhausted, closed_error, not_transa
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.aio.transactions import Offsets, Transactions
 from ottla.client.core.encoded_batch import EncodedRows, SentRows, TableColumns, TableReceipt
+from ottla.client.core.lane import Lane
 from ottla.client.core.metadata import TopicMetadata
 from ottla.client.core.offset_requests import Membership
 from ottla.client.core.on_demand import open_table_intake
 from ottla.client.core.partitioners import Partitioner
 from ottla.client.core.producer_batch import (
-    RECORD_OVERHEAD,
     Batch,
     DeliveryCallback,
     Receipt,
@@ -47,12 +47,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NOBODY = 0
-_SEVERAL = -1
 _HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 _time_s = time.time
-_get_ident = threading.get_ident
 
 
 class SendFuture(Receipt):
@@ -81,9 +78,10 @@ class SendFuture(Receipt):
         self._batch.add_waiter(call_once)
 
     def _wait(self, timeout: float | None) -> None:
-        if not self._batch.done:
+        batch = self._batch
+        if not batch.done:
             settled = threading.Event()
-            self._batch.add_waiter(settled.set)
+            batch.add_waiter(settled.set)
             if not settled.wait(timeout):
                 raise TimeoutError(f"the record was not acknowledged within {timeout} s")
 
@@ -149,7 +147,6 @@ class Producer:
         self._lock = threading.Lock()
         self._memory = threading.Condition(self._lock)
         self._unusable: ClientError | None = None
-        self._only_sender = _NOBODY
         self._partitioner = partitioner
         self._tables: TableIntake | None = None
         self._thread = LoopThread("ottla-producer", self._forked)
@@ -169,7 +166,9 @@ class Producer:
         self._accumulator = self._engine.accumulator
         self._transaction = self._engine.transaction
         self._transactions = Transactions(self._engine, self._transaction) if self._transaction is not None else None
-        self._open: dict[str, Batch] = self._accumulator.sticky if self._intake.is_plain else {}
+        self._lanes: dict[str, Lane] = {}
+        if self._intake.is_plain and _HAS_GIL:
+            self._accumulator.lanes = self._lanes
 
     async def _start_engine(self) -> ProducerEngine:
         engine = ProducerEngine(self._settings, lock=self._lock, on_memory=self._memory.notify_all)
@@ -203,7 +202,7 @@ class Producer:
         `on_delivery(metadata, error)` is called in the producer's thread once the record's fate is known.
         """
         # Plain bytes without a key, for a batch that is open: nearly every record there is, so nothing is called here
-        # that can be avoided, not even a lock. A producer that cannot be used any more has no open batches.
+        # that can be avoided, not even a lock. A producer that cannot be used any more has no open lanes.
         if (
             value.__class__ is bytes
             and key is None
@@ -213,63 +212,26 @@ class Producer:
             and not headers
         ):
             try:
-                batch = self._open[topic]
-            except KeyError:
-                batch = None
-            if batch is not None:
-                values = batch.values
-                index = len(values)
-                if index < batch.free_count and len(value) <= batch.free_length:
-                    if self._only_sender != _get_ident():
-                        return self._send_shared(topic, value)
-                    if _time_s() < batch.stamped_until_s:
-                        future = SendFuture()
-                        future._batch = batch
-                        future._index = index
-                        values.append(value)
-                        if batch.values is values or self._was_in_time(future):
-                            return future
-                    elif (stamped := self._send_stamped(batch, value)) is not None:
-                        return stamped
+                lane = self._lanes[topic]
+                length = len(value)
+                if length <= lane.length or (length <= lane.timed_length and _time_s() < lane.stamped_until_s):
+                    places = lane.places
+                    number = next(lane.numbers)
+                    places[number] = value
+                    future = SendFuture()
+                    future._source = lane
+                    future._number = number
+                    if lane.places is places or self._was_in_time(lane, number):
+                        return future
+            except (KeyError, IndexError):
+                pass  # there is no lane, or its places are taken
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
         return self._send_slowly(record, on_delivery)
 
-    def _send_shared(self, topic: str, value: bytes) -> SendFuture:
-        """The same for one thread of several: with the lock."""
+    def _was_in_time(self, lane: Lane, number: int) -> bool:
+        """Whether a value that was stored while its lane was closed still became part of the batch."""
         with self._lock:
-            batch = self._open.get(topic) if self._only_sender == _SEVERAL else None
-            if batch is not None:
-                index = len(batch.values)
-                is_allowed = index < batch.free_count and len(value) <= batch.free_length
-                if is_allowed and _time_s() < batch.stamped_until_s:
-                    batch.values.append(value)
-                    return SendFuture.of(batch, index)
-        return self._send_slowly(ProducerRecord(topic, value), None)
-
-    def _send_stamped(self, batch: Batch, value: bytes) -> SendFuture | None:
-        """The first record of another millisecond; None if the batch has been sealed meanwhile."""
-        with self._lock:
-            if len(batch.values) < batch.free_count:
-                record = (None, value, (), int(_time_s() * 1000))
-                return SendFuture.of(batch, batch.add(record, len(value) + RECORD_OVERHEAD))
-        return None
-
-    def _was_in_time(self, future: SendFuture) -> bool:
-        """Whether a value that was added while its batch was sealed still became part of it."""
-        with self._lock:
-            return future._index < len(future._batch.values)
-
-    def _note_sender(self) -> None:
-        """With the lock held. While only one thread sends, it may add to open batches without the lock.
-
-        The first other thread ends that for good: batches that the single one may be adding to are sealed.
-        """
-        if self._only_sender not in (_SEVERAL, _get_ident()):
-            if self._only_sender != _NOBODY or not _HAS_GIL:
-                self._accumulator.close_open()
-                self._only_sender = _SEVERAL
-            else:
-                self._only_sender = _get_ident()
+            return lane.was_in_time(number)
 
     def _send_slowly(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> SendFuture:
         self._check_usable()
@@ -305,7 +267,7 @@ class Producer:
         if prepared is None:
             for value in values:
                 future = self.send(topic, value)
-                futures.add(future._batch, future._index, 1)
+                futures.add(future._source, future._number, 1)
             return futures
         now_ms = self._engine.clock.monotonic_ms()
         deadline_ms = now_ms + self._settings.max_block_ms
@@ -408,7 +370,6 @@ class Producer:
 
     def _check_sendable(self) -> None:
         self._check_usable()
-        self._note_sender()
         if self._transaction is not None:
             self._transaction.check_sending()
 
@@ -493,7 +454,7 @@ class Producer:
 
     def _forked(self) -> None:
         self._lock = threading.Lock()
-        self._open = {}
+        self._lanes = {}
         self._unusable = ForkedError(
             "this producer belongs to the parent process; create a new one after fork, in the child"
         )

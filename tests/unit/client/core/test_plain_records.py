@@ -61,7 +61,6 @@ def test_a_batch_turns_to_rows_when_a_record_is_more_than_a_value() -> None:
     assert batch.add((None, b"a", (), 1), 1) == 0
     assert batch.add((b"k", b"b", (), 2), 1) == 1
     assert batch.add((None, b"c", (), 3), 1) == 2
-    assert batch.stamped_until_s == 0
     assert batch.records() == [(None, b"a", (), 1), (b"k", b"b", (), 2), (None, b"c", (), 3)]
     assert batch.record_count == 3
 

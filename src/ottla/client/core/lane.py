@@ -1,0 +1,88 @@
+"""The way into an open batch that needs no lock: places that belong to whoever draws their number.
+
+Drawing a number and storing a value at its place are each one step to the interpreter, so any thread may add a value at
+any time. A lane is opened and closed with the producer's lock held. Whoever finds it closed after storing a value asks,
+with the lock, whether that was in time: what is stored after closing is seen by nobody.
+
+All values of a lane get one timestamp. It has so few places that they are used up before the time is another one; where
+the next value may be long in coming, the time is asked for each (`is_timed`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ottla.client.core.producer_batch import Batch
+
+FEWEST_PLACES = 16
+MOST_PLACES = 512
+
+
+class Lane:
+    __slots__ = (
+        "_holes",
+        "_kept_count",
+        "base",
+        "batch",
+        "length",
+        "most",
+        "numbers",
+        "place_count",
+        "places",
+        "stamped_until_s",
+        "timed_length",
+        "timestamp_ms",
+    )
+
+    def __init__(
+        self, batch: Batch, base: int, *, most: int, place_count: int, length: int, timestamp_ms: int, is_timed: bool
+    ) -> None:
+        self.batch = batch
+        self.base = base
+        """How many records of the batch are before those of the lane."""
+        self.places: list[bytes | None] = [None] * place_count
+        """Empty once the lane is closed."""
+        self.numbers: Iterator[int] = count()
+        self.place_count = place_count
+        self.most = most
+        """How many places there would be if there were room for them."""
+        self.length = -1 if is_timed else length
+        """The longest value that may be added without asking for the time."""
+        self.timed_length = length
+        """The longest value that may be added until `stamped_until_s`."""
+        self.timestamp_ms = timestamp_ms
+        self.stamped_until_s = (timestamp_ms + 1) / 1000
+        self._kept_count = 0
+        self._holes: list[int] = []
+
+    def most_after(self, wall_ms: int) -> int:
+        """How many places the next lane may have, so that they are used up within about a millisecond."""
+        if wall_ms == self.timestamp_ms:
+            return min(2 * self.most, MOST_PLACES)
+        return max(self.most // 2, FEWEST_PLACES) if wall_ms == self.timestamp_ms + 1 else FEWEST_PLACES
+
+    def close(self) -> tuple[list[bytes], list[int]]:
+        """Nothing is added from now on; returns the values that were, and their lengths."""
+        places, self.places = self.places, []
+        # Only now: what is stored up to here was stored before anybody could find the lane closed.
+        found: list[Any] = places[: next(self.numbers)]
+        self._kept_count = len(found)
+        try:
+            return found, list(map(len, found))
+        except TypeError:
+            # Somebody has drawn a number, and is too late to store anything.
+            self._holes = [number for number, value in enumerate(found) if value is None]
+            kept = [value for value in found if value is not None]
+            return kept, list(map(len, kept))
+
+    def was_in_time(self, number: int) -> bool:
+        """Whether what was stored at this place belongs to the batch, asked when the lane is closed."""
+        return number < self._kept_count and number not in self._holes
+
+    def index_of(self, number: int) -> int:
+        """The index in the batch of the value at this place."""
+        return self.base + number - bisect_left(self._holes, number)
