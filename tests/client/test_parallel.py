@@ -429,7 +429,7 @@ def test_a_handler_that_is_cancelled_before_it_began_frees_its_worker() -> None:
 
     async def test() -> None:
         consumer = ottla.aio.ParallelConsumer(["t"], handle, bootstrap_servers="127.0.0.1:1", group_id="g")
-        consumer._plan.add([made(offset, 0, b"%d" % offset, b"", []) for offset in range(5)])
+        consumer._plan.add([made(offset, 0, b"%d" % offset, b"", ()) for offset in range(5)])
         consumer._start_ready()
         assert consumer._plan.running == 5
         await consumer._lose([TopicPartition("t", 0)])

@@ -2,7 +2,8 @@
 
 What `runs` is for records, this is for columns: within a run every field stands at the same distance from the next
 record's, so the bytes around the values are taken out eight at a time, and one comparison checks all records. Keys and
-values are copied as the elements of an array. Whatever is not like this is left to the general way, and so is what is damaged.
+values are copied as the elements of an array. Whatever is not like this is left to the general way, and so is what is
+damaged.
 """
 
 from __future__ import annotations

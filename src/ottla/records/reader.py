@@ -43,7 +43,7 @@ class Record(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: list[Header]
+    headers: tuple[Header, ...]
 
 
 def read_records(
@@ -203,9 +203,9 @@ def _decode_each(
             pos += n >> 1
             value = buf[start:pos]
 
-        headers: list[Header] = []
+        headers: tuple[Header, ...] = ()
         if buf[pos]:
-            pos = _read_headers(buf, pos, headers)
+            headers, pos = _read_headers(buf, pos)
         else:
             pos += 1
         if pos != end:
@@ -214,11 +214,12 @@ def _decode_each(
     return pos, last_delta
 
 
-def _read_headers(buf: bytes, pos: int, headers: list[Header]) -> int:
-    """Read the headers at `pos` into `headers`. A count that is too large runs into the end of the buffer."""
+def _read_headers(buf: bytes, pos: int) -> tuple[tuple[Header, ...], int]:
+    """The headers at `pos`, and where they end. A count that is too large runs into the end of the buffer."""
     count, pos = read_varint(buf, pos)
     if count < 0 or count > len(buf) - pos:
         raise CorruptBatchError(f"a record claims {count} headers")
+    headers: list[Header] = []
     for _ in range(count):
         length, pos = read_varint(buf, pos)
         if length < 0:
@@ -238,7 +239,7 @@ def _read_headers(buf: bytes, pos: int, headers: list[Header]) -> int:
             start = pos
             pos += length
             headers.append((name, buf[start:pos]))
-    return pos
+    return tuple(headers), pos
 
 
 def iter_record_keys(

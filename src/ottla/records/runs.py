@@ -82,7 +82,7 @@ def decode_run(
         range(first, first + count),
         timestamps,
         *_keys_and_values(buf, pos, count, shape),
-        map(list, repeat((), count)),
+        repeat(()),
         strict=False,
     )
     records.extend(map(_new_tuple, repeat(record_type), fields))

@@ -26,7 +26,7 @@ records = st.lists(st.builds(NewRecord, fields, fields, headers, timestamps), mi
 
 
 def as_read(written: list[NewRecord], base_offset: int = 0) -> list[Record]:
-    return [Record(base_offset + i, r.timestamp_ms, r.key, r.value, list(r.headers)) for i, r in enumerate(written)]
+    return [Record(base_offset + i, r.timestamp_ms, r.key, r.value, tuple(r.headers)) for i, r in enumerate(written)]
 
 
 @settings(max_examples=150)
@@ -165,7 +165,7 @@ class TestRebuild:
         payload = read_payload(first, header)
         second = rebuild_batch(header, payload, scan_payload(payload, header)[1:])
         assert read_header(second).delete_horizon_ms == NOW + 10**9
-        assert read_records(second) == [Record(1, NOW + 1, b"b", None, [])]
+        assert read_records(second) == [Record(1, NOW + 1, b"b", None, ())]
 
     def test_append_time_survives(self) -> None:
         batch = build_batch([NewRecord(b"a", b"1", (), 5), NewRecord(b"b", b"2", (), 6)], log_append_time_ms=NOW)
@@ -197,4 +197,4 @@ class TestRebuild:
 
 def test_header_names_are_utf8() -> None:
     named: list[Header] = [("ключ", "значение".encode()), ("", b"")]
-    assert read_records(build_batch([(None, None, named, NOW)]))[0].headers == named
+    assert read_records(build_batch([(None, None, named, NOW)]))[0].headers == tuple(named)

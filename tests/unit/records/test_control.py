@@ -25,7 +25,7 @@ def test_a_marker(commit: bool) -> None:
 
 
 def test_kinds_that_are_not_about_transactions() -> None:
-    leader_change = Record(0, NOW, b"\x00\x00\x00\x02", b"anything", [])
+    leader_change = Record(0, NOW, b"\x00\x00\x00\x02", b"anything", ())
     assert parse_control_key(leader_change.key) is ControlType.LEADER_CHANGE
     assert parse_end_marker(leader_change) is None
 
@@ -33,7 +33,7 @@ def test_kinds_that_are_not_about_transactions() -> None:
 def test_a_kind_or_version_of_the_future_is_not_an_error() -> None:
     assert parse_control_key(b"\x00\x00\x01\x00") is None
     assert parse_control_key(b"\x00\x05\x00\x01more") is ControlType.COMMIT
-    later = Record(0, NOW, b"\x00\x00\x00\x01", b"\x00\x03\x00\x00\x00\x09more", [])
+    later = Record(0, NOW, b"\x00\x00\x00\x01", b"\x00\x03\x00\x00\x00\x09more", ())
     assert parse_end_marker(later) == EndMarker(True, 9)
 
 
@@ -46,4 +46,4 @@ def test_a_key_that_is_none(key: bytes | None) -> None:
 @pytest.mark.parametrize("value", [None, b"", b"\x00\x00\x00\x00\x00", b"\xff\xff\x00\x00\x00\x01"])
 def test_a_marker_without_its_value(value: bytes | None) -> None:
     with pytest.raises(CorruptBatchError):
-        parse_end_marker(Record(0, NOW, b"\x00\x00\x00\x01", value, []))
+        parse_end_marker(Record(0, NOW, b"\x00\x00\x00\x01", value, ()))

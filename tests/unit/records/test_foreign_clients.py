@@ -40,14 +40,14 @@ written_records = st.lists(
 
 
 def as_read(written: list[NewRecord]) -> list[Record]:
-    return [Record(i, r.timestamp_ms, r.key, r.value, list(r.headers)) for i, r in enumerate(written)]
+    return [Record(i, r.timestamp_ms, r.key, r.value, tuple(r.headers)) for i, r in enumerate(written)]
 
 
 def read_as(client: str, data: bytes) -> list[Record]:
     memory_records = CLIENTS[client][1](data)
     batch = memory_records.next_batch()
     assert batch.validate_crc()
-    found = [Record(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in batch]
+    found = [Record(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in batch]
     assert not memory_records.has_next()
     return found
 

@@ -26,7 +26,7 @@ def expected_records(item: dict[str, Any]) -> list[Record]:
             r["timestamp"],
             unhex(r["key"]),
             unhex(r["value"]),
-            [(bytes.fromhex(name).decode(), unhex(value)) for name, value in r["headers"]],
+            tuple((bytes.fromhex(name).decode(), unhex(value)) for name, value in r["headers"]),
         )
         for r in item["records"]
     ]

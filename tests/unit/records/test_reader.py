@@ -144,7 +144,7 @@ def test_damaged_records_are_refused_or_read_the_same_by_both_loops(data: st.Dat
 def test_gaps_that_compaction_left_are_read() -> None:
     payload = encode_record(2, 5, b"a", b"1") + encode_record(7, -3, b"b", None)
     data = batch_of(payload, 2, 9, base_offset=100, base_timestamp=NOW)
-    assert read_records(data) == [Record(102, NOW + 5, b"a", b"1", []), Record(107, NOW - 3, b"b", None, [])]
+    assert read_records(data) == [Record(102, NOW + 5, b"a", b"1", ()), Record(107, NOW - 3, b"b", None, ())]
 
 
 def test_an_emptied_batch_has_no_records_whatever_its_codec() -> None:

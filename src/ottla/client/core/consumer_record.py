@@ -22,7 +22,7 @@ class _Fields(NamedTuple, Generic[K, V]):
     timestamp: int
     key: K
     value: V
-    headers: list[Header]
+    headers: tuple[Header, ...]
 
 
 class ConsumerRecord(_Fields[K, V]):
