@@ -265,6 +265,12 @@ class ConsumerEngine:
     def take(self, records_max: int) -> list[AnyRecord]:
         return self.planner.take(records_max, self.convert)
 
+    def taken(self) -> None:
+        """There is room for more of what has just been taken."""
+        # The answer to a fetch is followed by the next one anyway.
+        if self.planner.brokers_in_flight < len(self.metadata.brokers):
+            self.wake()
+
     # Questions about offsets
 
     async def ask_offsets(

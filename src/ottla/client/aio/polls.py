@@ -42,7 +42,7 @@ class Polls(Generic[K, V]):
             if step is not None:
                 return step
             records = self._engine.take(records_max)
-            self._engine.wake()
+            self._engine.taken()
             # What came may all have been hidden: markers, and what was aborted.
             if records or loop.time() >= deadline_s:
                 return self._intercepted(records)
@@ -53,7 +53,7 @@ class Polls(Generic[K, V]):
         if step is not None:
             return step
         claimed = self._engine.planner.claim(bytes_max)
-        self._engine.wake()
+        self._engine.taken()
         return claimed
 
     def take_if_quiet(self, records_max: int) -> list[ConsumerRecord[K, V]]:

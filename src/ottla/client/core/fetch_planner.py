@@ -79,6 +79,11 @@ class FetchPlanner:
     def buffered_bytes(self) -> int:
         return sum(chunk.byte_count for cursor in self._cursors.all() for chunk in list(cursor.chunks))
 
+    @property
+    def brokers_in_flight(self) -> int:
+        """How many brokers have a fetch to answer; they get no second one meanwhile."""
+        return len(self._in_flight)
+
     def plan(self, now_ms: int) -> list[FetchCall]:
         """The requests to send now, at most one for each broker that is not answering one already."""
         if self.buffered_bytes() > self._settings.fetch_max_bytes:
