@@ -43,6 +43,10 @@ class FetchCase:
     unit: str = "MB/s"
 
 
+CLIENT_LIMIT = "source"
+"""As `theirs` of a ClientCase: not a library, but a program that sends as many bytes, and one that only receives."""
+
+
 @dataclass(frozen=True)
 class ClientCase:
     """One of our ways to send or read records against a library, both named as in `LIBRARIES` of their module."""

@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from bench.cases import CLIENT_ARROW_TARGET, CLIENT_ROW_TARGET, ClientCase
+from bench.cases import CLIENT_ARROW_TARGET, CLIENT_LIMIT, CLIENT_ROW_TARGET, ClientCase
 from bench.stopwatch import Stopwatch
 
 CHUNK = 10_000
@@ -170,6 +170,8 @@ CASES = (
     ClientCase("aio", "our asyncio consumer, poll()", "ottla-aio", "aiokafka"),
     ClientCase("arrow", "our consumer, poll_arrow()", "ottla-arrow", "confluent-kafka", CLIENT_ARROW_TARGET),
     ClientCase("arrow-aio", "our asyncio consumer, poll_arrow()", "ottla-arrow-aio", "aiokafka"),
+    ClientCase("poll", "our consumer, poll()", "ottla", CLIENT_LIMIT),
+    ClientCase("arrow", "our consumer, poll_arrow()", "ottla-arrow", CLIENT_LIMIT),
 )
 
 

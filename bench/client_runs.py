@@ -5,21 +5,23 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from bench import cases, client_consume, client_produce
+from bench import cases, client_consume, client_produce, peers
 from bench.cases import ClientCase
 from bench.frames import create_topic
 from bench.peers import Peer
-from bench.programs import run_program
+from bench.programs import Programs, run_program
 from bench.row import Row
 from bench.warm_pages import warm
 
 
 @dataclass
 class ClientRuns:
+    programs: Programs
     broker: Peer
     place: Path
     rounds: int
@@ -45,19 +47,37 @@ class ClientRuns:
             fill = ["produce", str(self.broker.port), topic, "1", str(most), str(value_bytes)]
             run_program([sys.executable, "-m", "bench.end_to_end", *fill])
         results: dict[str, list[dict[str, float]]] = {library: [] for library in libraries}
-        for round_number in range(self.rounds):
-            self.say(f"{direction}, {value_bytes} bytes, {len(libraries)} clients, round {round_number + 1}")
-            for library in libraries:
-                messages = self._messages(library, value_bytes)
-                if direction == "consume":
-                    results[library].append(self._run("client_consume", library, topic, messages))
-                    continue
-                own_topic = f"client-{value_bytes}-{library}-{round_number}"
-                create_topic(self.broker.port, own_topic)
-                warm(self.place, messages * (value_bytes + 10))
-                results[library].append(self._run("client_produce", library, own_topic, messages, value_bytes))
+        with self._source() if cases.CLIENT_LIMIT in libraries else nullcontext() as source:
+            for round_number in range(self.rounds):
+                self.say(f"{direction}, {value_bytes} bytes, {len(libraries)} clients, round {round_number + 1}")
+                for library in libraries:
+                    messages = self._messages(library, value_bytes)
+                    if source is not None and library == cases.CLIENT_LIMIT:
+                        results[library].append(self._receive_only(source, messages, value_bytes))
+                        continue
+                    if direction == "consume":
+                        results[library].append(self._run("client_consume", library, topic, messages))
+                        continue
+                    own_topic = f"client-{value_bytes}-{library}-{round_number}"
+                    create_topic(self.broker.port, own_topic)
+                    warm(self.place, messages * (value_bytes + 10))
+                    results[library].append(self._run("client_produce", library, own_topic, messages, value_bytes))
         for case, name in chosen.items():
             yield _row(case, name, value_bytes, results)
+
+    @contextmanager
+    def _source(self) -> Iterator[Peer]:
+        """What answers every request with as many bytes as a fetch of one partition has."""
+        file = self.place / "client-source.bin"
+        file.write_bytes(bytes(cases.FETCH_BATCHES_PER_PARTITION * cases.FETCH_PARTITION_BYTES))
+        with peers.source(self.programs, file, cases.FETCH_PARTITION_BYTES) as source:
+            yield source
+        file.unlink()
+
+    def _receive_only(self, source: Peer, messages: int, value_bytes: int) -> dict[str, float]:
+        shape = (1, cases.FETCH_PARTITION_BYTES, messages * value_bytes, 1)
+        result = run_program([*self.programs.load, "fetch", str(source.port), "client", *map(str, shape)])
+        return {"messages_per_s": result["bytes_per_s"] / value_bytes}
 
     def _messages(self, library: str, value_bytes: int) -> int:
         messages = (cases.QUICK_CLIENT_MESSAGES if self.is_quick else cases.CLIENT_MESSAGES)[value_bytes]
@@ -72,11 +92,29 @@ class ClientRuns:
 
 def _row(case: ClientCase, name: str, value_bytes: int, results: dict[str, list[dict[str, float]]]) -> Row:
     rates = {side: [result["messages_per_s"] for result in results[side]] for side in (case.ours, case.theirs)}
-    cpu_us = {side: statistics.median(result["cpu_us"] for result in results[side]) for side in rates}
     value, other = statistics.median(rates[case.ours]), statistics.median(rates[case.theirs])
     row = Row(name, f"{case.title}, {value_bytes} B", "messages/s", value, case.theirs, other, value / other)
     row.rounds = rates
+    if case.theirs == cases.CLIENT_LIMIT:
+        row.notes = _about_the_limit(value, other, value_bytes, results)
+        return row
+    cpu_us = {side: statistics.median(result["cpu_us"] for result in results[side]) for side in rates}
     row.notes = "processor time per message: " + ", ".join(f"{side} {spent:.2f} µs" for side, spent in cpu_us.items())
     if case.target is not None:
         row.floor, row.goal = case.target.floor, case.target.goal
     return row
+
+
+def _about_the_limit(value: float, limit: float, value_bytes: int, results: dict[str, list[dict[str, float]]]) -> str:
+    """How much of what is possible it is, and how much of it the floors against confluent-kafka would be."""
+    notes = (
+        f"{value * value_bytes / 1e6:,.0f} of {limit * value_bytes / 1e6:,.0f} MB/s, which is what can be sent and"
+        " received if nobody looks at it"
+    )
+    if confluent := results.get("confluent-kafka"):
+        rate = statistics.median(result["messages_per_s"] for result in confluent)
+        for kind, target in (("row", cases.CLIENT_ROW_TARGET), ("Arrow", cases.CLIENT_ARROW_TARGET)):
+            notes += (
+                f"; the {kind} floor, {target.floor:g} x confluent-kafka, is {target.floor * rate / limit:.2f} of it"
+            )
+    return notes
