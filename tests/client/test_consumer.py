@@ -54,7 +54,7 @@ def test_records_come_as_they_were_written(shell: Shell, topic: str) -> None:
     assert [record.value for record in records] == VALUES
     assert [record.offset for record in records] == list(range(20))
     assert [record.key for record in records] == [b"key-%d" % number for number in range(20)]
-    assert [record.headers for record in records] == [[("n", b"%d" % number)] for number in range(20)]
+    assert [record.headers for record in records] == [(("n", b"%d" % number),) for number in range(20)]
     assert {(record.topic, record.partition) for record in records} == {(topic, 0)}
     assert {record.timestamp_type for record in records} == {TimestampType.CREATE_TIME}
     assert pickle.loads(pickle.dumps(records[3])) == records[3]
