@@ -44,6 +44,7 @@ class FetchCase:
 
 
 CLIENT_LIMIT = "source"
+CLIENT_SEND_LIMIT = "sink"
 """As `theirs` of a ClientCase: not a library, but a program that sends as many bytes, and one that only receives."""
 
 
@@ -232,7 +233,7 @@ END_TO_END_TARGETS = {"produce": Target(0.75, 0.9), "consume": Target(0.9, 1.0)}
 CLIENT_MESSAGES = {100: 400_000, 1000: 120_000}
 QUICK_CLIENT_MESSAGES = {100: 200_000, 1000: 60_000}
 """By the bytes of a value. The faster and slower ways to send and read get more and fewer, see `CLIENT_SHARES`."""
-CLIENT_SHARES = {"ottla-arrow": 3.0, "ottla-arrow-aio": 3.0, "kafka-python": 0.1, "aiokafka": 0.1}
+CLIENT_SHARES = {"ottla-arrow": 3.0, "ottla-arrow-aio": 3.0, "sink": 3.0, "kafka-python": 0.1, "aiokafka": 0.1}
 
 CLIENT_ROW_TARGET = Target(1.5, 3)
 CLIENT_ARROW_TARGET = Target(5, 10)

@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from bench.cases import CLIENT_ARROW_TARGET, CLIENT_ROW_TARGET, ClientCase
+from bench.cases import CLIENT_ARROW_TARGET, CLIENT_ROW_TARGET, CLIENT_SEND_LIMIT, ClientCase
 from bench.stopwatch import Spent, Stopwatch
 
 CHUNK = 10_000
@@ -128,6 +128,27 @@ def confluent_produce(servers: str, topic: str, messages: int, value: bytes) -> 
     return _confluent(servers, topic, messages, value, send)
 
 
+def confluent_produce_with_reports(servers: str, topic: str, messages: int, value: bytes) -> Spent:
+    """With a callback for each message, which is told where it was stored: what the futures of ours tell."""
+    told = 0
+
+    def take_report(error: object, message: object) -> None:
+        nonlocal told
+        told += 1
+
+    def send(producer: object) -> None:
+        produce, poll = producer.produce, producer.poll  # type: ignore[attr-defined]
+        for number in range(messages):
+            produce(topic, value, on_delivery=take_report)
+            if number % 1000 == 0:
+                poll(0)
+
+    spent = _confluent(servers, topic, messages, value, send)
+    if told != messages:
+        raise RuntimeError(f"{told} of {messages} messages were reported")
+    return spent
+
+
 def confluent_produce_batch(servers: str, topic: str, messages: int, value: bytes) -> Spent:
     def send(producer: object) -> None:
         chunk = [{"value": value}] * CHUNK
@@ -175,17 +196,21 @@ LIBRARIES: dict[str, Callable[[str, str, int, bytes], Spent]] = {
     "ottla-arrow-aio": ottla_arrow_aio,
     "confluent-kafka": confluent_produce,
     "confluent-kafka-batch": confluent_produce_batch,
+    "confluent-kafka-reports": confluent_produce_with_reports,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
 }
 
 CASES = (
     ClientCase("send", "our producer, send()", "ottla", "confluent-kafka", CLIENT_ROW_TARGET),
+    ClientCase("send", "our producer, send()", "ottla", "confluent-kafka-reports"),
     ClientCase("send", "our producer, send()", "ottla", "kafka-python"),
     ClientCase("many", "our producer, send_many()", "ottla-many", "confluent-kafka-batch", CLIENT_ROW_TARGET),
     ClientCase("aio", "our asyncio producer, send()", "ottla-aio", "confluent-kafka"),
     ClientCase("aio", "our asyncio producer, send()", "ottla-aio", "aiokafka"),
     ClientCase("arrow", "our producer, send_arrow()", "ottla-arrow", "confluent-kafka", CLIENT_ARROW_TARGET),
+    ClientCase("arrow", "our producer, send_arrow()", "ottla-arrow", CLIENT_SEND_LIMIT),
+    ClientCase("arrow-aio", "our asyncio producer, send_arrow()", "ottla-arrow-aio", "confluent-kafka"),
     ClientCase("arrow-aio", "our asyncio producer, send_arrow()", "ottla-arrow-aio", "aiokafka"),
 )
 

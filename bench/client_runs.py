@@ -5,18 +5,21 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from bench import cases, client_consume, client_produce, peers
 from bench.cases import ClientCase
-from bench.frames import create_topic
+from bench.frames import create_topic, produce_reply_bytes
 from bench.peers import Peer
 from bench.programs import Programs, run_program
 from bench.row import Row
 from bench.warm_pages import warm
+
+LIMIT_TOPIC = "client-limit"
+LIMIT_FRAME_BYTES = 1_000_000
 
 
 @dataclass
@@ -47,13 +50,14 @@ class ClientRuns:
             fill = ["produce", str(self.broker.port), topic, "1", str(most), str(value_bytes)]
             run_program([sys.executable, "-m", "bench.end_to_end", *fill])
         results: dict[str, list[dict[str, float]]] = {library: [] for library in libraries}
-        with self._source() if cases.CLIENT_LIMIT in libraries else nullcontext() as source:
+        with self._limit(libraries) as limit:
             for round_number in range(self.rounds):
                 self.say(f"{direction}, {value_bytes} bytes, {len(libraries)} clients, round {round_number + 1}")
                 for library in libraries:
                     messages = self._messages(library, value_bytes)
-                    if source is not None and library == cases.CLIENT_LIMIT:
-                        results[library].append(self._receive_only(source, messages, value_bytes))
+                    if limit is not None and library == limit.name:
+                        measure = self._receive_only if library == cases.CLIENT_LIMIT else self._send_only
+                        results[library].append(measure(limit, messages, value_bytes))
                         continue
                     if direction == "consume":
                         results[library].append(self._run("client_consume", library, topic, messages))
@@ -66,18 +70,34 @@ class ClientRuns:
             yield _row(case, name, value_bytes, results)
 
     @contextmanager
-    def _source(self) -> Iterator[Peer]:
-        """What answers every request with as many bytes as a fetch of one partition has."""
-        file = self.place / "client-source.bin"
-        file.write_bytes(bytes(cases.FETCH_BATCHES_PER_PARTITION * cases.FETCH_PARTITION_BYTES))
-        with peers.source(self.programs, file, cases.FETCH_PARTITION_BYTES) as source:
-            yield source
-        file.unlink()
+    def _limit(self, libraries: list[str]) -> Iterator[Peer | None]:
+        """What answers every request with as many bytes as a broker, if one of the sides is measured against it."""
+        if cases.CLIENT_LIMIT in libraries:
+            file = self.place / "client-source.bin"
+            file.write_bytes(bytes(cases.FETCH_BATCHES_PER_PARTITION * cases.FETCH_PARTITION_BYTES))
+            with peers.source(self.programs, file, cases.FETCH_PARTITION_BYTES) as source:
+                yield source
+            file.unlink()
+        elif cases.CLIENT_SEND_LIMIT in libraries:
+            directory = self.place / "client-sink"
+            directory.mkdir(exist_ok=True)
+            with peers.sink(self.programs, directory, produce_reply_bytes(LIMIT_TOPIC)) as sink:
+                yield sink
+        else:
+            yield None
 
     def _receive_only(self, source: Peer, messages: int, value_bytes: int) -> dict[str, float]:
         shape = (1, cases.FETCH_PARTITION_BYTES, messages * value_bytes, 1)
         result = run_program([*self.programs.load, "fetch", str(source.port), "client", *map(str, shape)])
         return {"messages_per_s": result["bytes_per_s"] / value_bytes}
+
+    def _send_only(self, sink: Peer, messages: int, value_bytes: int) -> dict[str, float]:
+        """The same frames again and again, a megabyte each: what it takes to fill them is not part of it."""
+        records = LIMIT_FRAME_BYTES // (value_bytes + 10)
+        shape = (1, 1, 5, records, value_bytes, max(10, messages // records))
+        warm(self.place, messages * (value_bytes + 10))
+        result = run_program([*self.programs.load, "produce", str(sink.port), LIMIT_TOPIC, *map(str, shape)])
+        return {"messages_per_s": result["requests_per_s"] * records}
 
     def _messages(self, library: str, value_bytes: int) -> int:
         messages = (cases.QUICK_CLIENT_MESSAGES if self.is_quick else cases.CLIENT_MESSAGES)[value_bytes]
@@ -95,7 +115,7 @@ def _row(case: ClientCase, name: str, value_bytes: int, results: dict[str, list[
     value, other = statistics.median(rates[case.ours]), statistics.median(rates[case.theirs])
     row = Row(name, f"{case.title}, {value_bytes} B", "messages/s", value, case.theirs, other, value / other)
     row.rounds = rates
-    if case.theirs == cases.CLIENT_LIMIT:
+    if case.theirs in (cases.CLIENT_LIMIT, cases.CLIENT_SEND_LIMIT):
         row.notes = _about_the_limit(value, other, value_bytes, results)
         return row
     cpu_us = {side: statistics.median(result["cpu_us"] for result in results[side]) for side in rates}
