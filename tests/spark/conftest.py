@@ -15,6 +15,16 @@ from tests.spark.postgres import postgres as postgres
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For Java processes that soon end: compiling more thoroughly would take longer than they live."""
+
+# Read by every driver, also by those in processes of their own.
+os.environ["PYSPARK_SUBMIT_ARGS"] = (
+    f"--conf 'spark.driver.extraJavaOptions={SHORT_LIVED}' --conf 'spark.executor.extraJavaOptions={SHORT_LIVED}' "
+    "pyspark-shell"
+)
+os.environ["SPARK_DAEMON_JAVA_OPTS"] = SHORT_LIVED
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
