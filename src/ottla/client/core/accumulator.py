@@ -21,6 +21,7 @@ from ottla.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, 
 from ottla.records.builder import RecordFields
 
 _RESERVE_STEP = 16_384
+_SPARE_BATCHES = 4
 
 
 class PartitionQueue:
@@ -87,12 +88,20 @@ class Accumulator:
 
     # Adding records
 
-    def append(self, topic: str, partition: int, record: RecordFields, size: int, now_ms: int) -> Batch | None:
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        record: RecordFields,
+        size: int,
+        now_ms: int,
+        expected_size: int = _RESERVE_STEP,
+    ) -> Batch | None:
         """The batch that took the record as its last, or None if there is no memory for it."""
         queue = self._queue(TopicPartition(topic, partition))
         batch = queue.queue[-1] if queue.queue else None
         if batch is None or not self._has_room(batch, size):
-            batch = self._open(queue, size, now_ms)
+            batch = self._open(queue, size, now_ms, expected_size)
             if batch is None:
                 return None
         batch.add(record, size)
@@ -122,16 +131,21 @@ class Accumulator:
     ) -> Batch | None:
         """The same for a record that may go to any partition."""
         batch = self.sticky.get(topic)
+        was_open = batch is not None and batch.room > 0
         if batch is not None and self._has_room(batch, size):
             batch.add(record, size)
             return batch
+        # After one batch was filled another one will be, so that its memory need not be asked for piece by piece.
+        is_full_expected = was_open and self.free_bytes >= _SPARE_BATCHES * self.batch_size
+        expected_size = self.batch_size if is_full_expected else _RESERVE_STEP
         choice = self._choices.get(topic)
         if choice is None:
             choice = self._choices[topic] = StickyChoice(self.batch_size, self._random_below)
         if batch is not None:
             choice.produced(batch.size)
             del self.sticky[topic]
-        batch = self.append(topic, choice.choose(available, partition_count), record, size, now_ms)
+        partition = choice.choose(available, partition_count)
+        batch = self.append(topic, partition, record, size, now_ms, expected_size)
         if batch is not None:
             self.sticky[topic] = batch
         return batch
@@ -189,8 +203,8 @@ class Accumulator:
         batch.seal()
         return False
 
-    def _open(self, queue: PartitionQueue, size: int, now_ms: int) -> Batch | None:
-        reserved = max(HEADER_SIZE + size, min(_RESERVE_STEP, self.batch_size))
+    def _open(self, queue: PartitionQueue, size: int, now_ms: int, expected_size: int) -> Batch | None:
+        reserved = max(HEADER_SIZE + size, min(expected_size, self.batch_size))
         # A record larger than all the memory is let through when nothing else is there; send() has judged its size.
         if reserved > self.free_bytes and (self.incomplete or size > self.buffer_memory):
             return None

@@ -27,7 +27,7 @@ PRODUCER_OPTIONS = OptionSet(
             OneOf(*_ACKS),
         ),
         # Larger than in Java, where every batch allocates this much at once. Here a batch takes what it holds.
-        Option("batch.size", Type.INT, 262_144, "Bytes of a partition's batch at which it is sent.", Between(0)),
+        Option("batch.size", Type.INT, 524_288, "Bytes of a partition's batch at which it is sent.", Between(0)),
         Option("linger.ms", Type.LONG, 5, "How long a batch waits for more records.", Between(0)),
         Option("buffer.memory", Type.LONG, 33_554_432, "Bytes of records that may wait to be sent.", Between(1)),
         Option(
