@@ -113,8 +113,14 @@ class TableReceipt:
         error = self._error()
         if error is not None:
             raise error
+        return self.stored()
+
+    def stored(self) -> dict[TopicPartition, SentRows]:
+        """What is known to be stored by now: after an error, the rows of the table that were not affected by it."""
         sent: dict[TopicPartition, SentRows] = {}
         for leaf in self._leaves():
+            if not leaf.done or leaf.error is not None:
+                continue
             first = last = UNKNOWN_OFFSET
             if leaf.base_offset != UNKNOWN_OFFSET:
                 first, last = leaf.base_offset, leaf.base_offset + leaf.record_count - 1
