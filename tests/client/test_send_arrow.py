@@ -50,10 +50,7 @@ def sent(client: Any, *arguments: Any, **options: Any) -> dict[TopicPartition, S
     if isinstance(client, SyncClient):
         return future.result(PATIENCE_S)  # type: ignore[no-any-return]
 
-    async def wait() -> dict[TopicPartition, SentRows]:
-        return await future  # type: ignore[no-any-return]
-
-    return client.runner.run(wait())  # type: ignore[no-any-return]
+    return client.runner.run(_awaited(future))  # type: ignore[no-any-return]
 
 
 def test_every_column_reaches_the_log(make: Make, broker: BrokerProcess, new_topic: str) -> None:
@@ -191,6 +188,27 @@ def test_a_batch_that_is_too_large_for_the_broker_is_split(make: Make, broker: B
     summary = sent(make(), new_topic, pa.table({"value": pa.array(values, pa.binary())}))
     assert summary == {TopicPartition(new_topic, 0): SentRows(3000, 0, 2999)}
     assert values_of(broker.bootstrap, new_topic) == values
+
+
+def test_what_was_stored_in_spite_of_an_error_is_told(make: Make, broker: BrokerProcess, new_topic: str) -> None:
+    narrow = f"{new_topic}-narrow"
+    make_topic(broker.bootstrap, new_topic)
+    make_topic(broker.bootstrap, narrow, 1, max_message_bytes="5000")
+    table = pa.table({"topic": [new_topic, narrow, new_topic], "value": [b"a", b"x" * 10_000, b"b"]})
+    client = make()
+    future = client.send_arrow(None, table)
+    client.flush()
+    assert future.done()
+    assert future.stored() == {TopicPartition(new_topic, 0): SentRows(2, 0, 1)}
+    with pytest.raises(RecordTooLargeError):
+        if isinstance(client, SyncClient):
+            future.result(PATIENCE_S)
+        else:
+            client.runner.run(_awaited(future))
+
+
+async def _awaited(future: Any) -> Any:
+    return await future
 
 
 def test_without_acknowledgements_offsets_are_unknown(make: Make, broker: BrokerProcess, new_topic: str) -> None:
