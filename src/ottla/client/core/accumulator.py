@@ -79,6 +79,8 @@ class Accumulator:
         self.lanes: dict[str, Lane] | None = None
         """The lanes of those batches, for shells that add values through them. They may be closed already."""
         self.partitions: dict[TopicPartition, PartitionQueue] = {}
+        self.busy: dict[TopicPartition, PartitionQueue] = {}
+        """Those of the partitions that have batches. Who was served goes to the end, so that nobody is left out."""
         self.incomplete: dict[Batch, None] = {}
         """Every batch that is not done, oldest first."""
         self._delivery_timeout_ms = delivery_timeout_ms
@@ -227,6 +229,7 @@ class Accumulator:
         batch.reserved = reserved
         self.free_bytes -= reserved
         queue.queue.append(batch)
+        self.busy[queue.topic_partition] = queue
         self.incomplete[batch] = None
 
     def close_open(self) -> None:
@@ -235,6 +238,15 @@ class Accumulator:
             batch.seal()
 
     # Settling batches
+
+    def served(self, topic_partition: TopicPartition) -> None:
+        self.busy[topic_partition] = self.busy.pop(topic_partition)
+
+    def forget_idle(self) -> None:
+        """Partitions without batches are no longer busy. To be called when no batch is between two places."""
+        idle = [place for place, queue in self.busy.items() if not queue.queue and not queue.in_flight]
+        for topic_partition in idle:
+            del self.busy[topic_partition]
 
     def release(self, batch: Batch) -> None:
         """A batch is done: its memory is free again."""

@@ -110,7 +110,7 @@ class BatchSender:
         calls: dict[int, ProduceCall] = {}
         sizes: dict[int, int] = {}
         most = self._settings.max_in_flight
-        for topic_partition, queue in self._accumulator.partitions.items():
+        for topic_partition, queue in self._accumulator.busy.items():
             if not queue.queue or len(queue.in_flight) >= most:
                 continue
             batch = self._sendable(queue, now_ms)
@@ -130,8 +130,10 @@ class BatchSender:
             self._take(queue, batch)
             sizes[node_id] = size
             calls.setdefault(node_id, ProduceCall(node_id, [])).batches.append(batch)
-        for node_id in calls:
+        for node_id, call in calls.items():
             self._calls_in_flight[node_id] = self._calls_in_flight.get(node_id, 0) + 1
+            for batch in call.batches:
+                self._accumulator.served(batch.topic_partition)
         return list(calls.values())
 
     def _sendable(self, queue: PartitionQueue, now_ms: int) -> Batch | None:
@@ -204,8 +206,9 @@ class BatchSender:
 
     def next_wake_ms(self, now_ms: int) -> int | None:
         """When something may become due that no reply or new record announces; None if nothing will."""
+        self._accumulator.forget_idle()
         wake_ms: int | None = None
-        for queue in self._accumulator.partitions.values():
+        for queue in self._accumulator.busy.values():
             if queue.queue:
                 head = queue.queue[0]
                 due_ms = max(head.retry_at_ms, head.opened_ms + self._settings.linger_ms)
@@ -342,7 +345,7 @@ class BatchSender:
     def expire(self, now_ms: int) -> list[Batch]:
         """The batches whose time is up. One that is in flight may still be stored; its reply will not matter."""
         done: list[Batch] = []
-        for queue in self._accumulator.partitions.values():
+        for queue in self._accumulator.busy.values():
             late = [batch for batch in queue.queue if batch.deadline_ms <= now_ms]
             for batch in late:
                 queue.queue.remove(batch)
@@ -367,7 +370,7 @@ class BatchSender:
     def fail_all(self, error: ClientError, *, only_unsent: bool = False) -> list[Batch]:
         """Gives up every batch, or those that are not on their way. Their records will not be sent."""
         done: list[Batch] = []
-        for queue in self._accumulator.partitions.values():
+        for queue in self._accumulator.busy.values():
             late = list(queue.queue)
             queue.queue.clear()
             if not only_unsent:

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.base.errors import ErrorCode
+from ottla.client.core.batch_sender import PartitionResult
 from ottla.client.errors import DeliveryTimeoutError, RecordTooLargeError
 from tests.unit.client.core.model_broker import TOPIC, World
 
@@ -293,3 +294,31 @@ def test_requests_stay_within_their_size_and_carry_one_batch_per_partition() -> 
         assert sum(batch.size for batch in call.batches) <= 1000
     assert {batch.partition for call in calls for batch in call.batches} == {0, 1, 2, 3}
     assert all(batch.topic == TOPIC for call in calls for batch in call.batches)
+
+
+def test_partitions_take_turns_when_not_all_fit_a_request() -> None:
+    """Once first batches are accepted, every partition always has one to send: none is served twice before another."""
+    limits = {"max.request.size": 1, "max.in.flight.requests.per.connection": 1}
+    world = World(4, **{"batch.size": 0, "linger.ms": 0, **limits})
+    for _ in range(6):
+        for partition in range(4):
+            world.send(partition)
+    served: list[int] = []
+    while world.sender.next_wake_ms(world.now_ms) is not None:
+        (call,) = world.sender.drain(world.now_ms)
+        served += [batch.partition for batch in call.batches]
+        world.sender.replied(call, {batch.topic_partition: PartitionResult(0) for batch in call.batches}, world.now_ms)
+    assert served == [0, 1, 2, 3] * 6
+    assert not world.accumulator.busy
+
+
+def test_partitions_without_batches_are_not_looked_at() -> None:
+    world = World(4, **{"batch.size": 0, "linger.ms": 0})
+    for partition in range(4):
+        world.send(partition)
+    (call,) = world.sender.drain(world.now_ms)
+    world.sender.replied(call, {batch.topic_partition: PartitionResult(0) for batch in call.batches}, world.now_ms)
+    assert world.sender.next_wake_ms(world.now_ms) is None
+    assert len(world.accumulator.partitions) == 4 and not world.accumulator.busy
+    world.send(2)
+    assert [place.partition for place in world.accumulator.busy] == [2]
