@@ -25,7 +25,7 @@ from ottla.client.sync.held_signals import HeldSignals
 
 T = TypeVar("T")
 
-_REST_S = 0.01
+_REST_S = 0.02
 """How long the loop's own thread leaves the loop to the callers after the last call."""
 
 
