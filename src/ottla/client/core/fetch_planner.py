@@ -27,8 +27,7 @@ PREFERRED_REPLICA_MS = 300_000
 _RECORDS_PER_KEPT = 256
 _KEPT_BATCHES = 8
 """Some records of the last batches are kept. Python gives a megabyte of small objects back to the system once none of
-them is used. Whoever reads on needs it again at once and gets it page by page, which can take a quarter of the time that
-decoding takes."""
+them is used. Whoever reads on needs it again at once, page by page: that can take a quarter as long as decoding."""
 
 _LAST_VERSION_WITH_NAMES = 12
 
