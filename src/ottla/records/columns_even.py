@@ -114,8 +114,9 @@ class _EvenRows:
         out: Octets = np.empty(HEADER_SIZE + sum(run.size for run in runs), np.uint8)
         at = HEADER_SIZE
         for run in runs:
-            self._write(out[at : at + run.size], run, first, timestamps)
-            at += run.size
+            end = at + run.size
+            self._write(out[at:end], run, first, timestamps)
+            at = end
         return out.data
 
     def _runs(self, count: int, cuts: Sequence[int], timestamps: VarintColumn | None) -> Iterator[_Run]:
@@ -143,16 +144,21 @@ class _EvenRows:
             fields.append(self._values[rows])
         at, size = 0, run.record_size
         for field in fields:
-            _place(out, size, at, field.dtype)[:] = field
+            _place(out, size, at, field.dtype.itemsize)[:] = field
             at += field.dtype.itemsize
         out[at::size] = 0
 
 
-def _place(out: Octets, size: int, at: int, kind: np.dtype[Any]) -> Cells:
+def _place(out: Octets, size: int, at: int, field_size: int) -> Cells:
     """The field at this place of every record. Copying one such to another costs one move of memory for each row."""
-    view: Any = out.view(np.dtype({"names": ["it"], "formats": [kind], "offsets": [at], "itemsize": size}))
+    view: Any = out.view(_record_type(size, at, field_size))
     cells: Cells = view["it"]
     return cells
+
+
+@lru_cache(maxsize=256)
+def _record_type(size: int, at: int, field_size: int) -> np.dtype[Any]:
+    return np.dtype({"names": ["it"], "formats": [f"V{field_size}"], "offsets": [at], "itemsize": size})
 
 
 def _cells(column: Any, length: int) -> Cells | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -34,8 +35,11 @@ class RecordColumns:
         self.key_lengths = key_lengths
         self.value_lengths = value_lengths
         self.timestamps = timestamps
-        header_sizes = np.int64(1) if headers is None else _lengths(headers)
-        self.payload_sizes: Int64s = np.maximum(key_lengths, 0) + np.maximum(value_lengths, 0) + header_sizes
+
+    @cached_property
+    def payload_sizes(self) -> Int64s:
+        header_sizes = np.int64(1) if self.headers is None else _lengths(self.headers)
+        return np.maximum(self.key_lengths, 0) + np.maximum(self.value_lengths, 0) + header_sizes
 
     @classmethod
     def of(cls, table: Any, default_timestamp_ms: int) -> RecordColumns:
