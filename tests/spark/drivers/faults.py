@@ -48,6 +48,12 @@ def fault_of(sink_id: str, batch_number: int) -> str:
     return kind if number == batch_number else ""
 
 
+def hold(sink_id: str) -> None:
+    """Until all die."""
+    place(f"{sink_id} holds its batch").touch()
+    wait_for("what never happens")
+
+
 class FaultyBatchWriter(BatchWriter):
     """Into a database."""
 
@@ -58,8 +64,7 @@ class FaultyBatchWriter(BatchWriter):
             wait_for("the broker is back")
         super().__call__(frame, batch_id)
         if kind == "held after commit":
-            place(f"{self.sink} holds its batch").touch()
-            wait_for("what never happens")
+            hold(self.sink)
 
 
 class FaultyDataSource(OttlaDataSource):
@@ -100,13 +105,12 @@ class FaultyWriter(sink.TransactionalStreamWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         kind = fault_of(self._options.sink_id, batchId)
         if kind == "killed in mid-commit":
-            for name in ("the orphan writes", "sqlite holds its batch", "postgres holds its batch"):
+            for name in ("the orphan writes", *(f"{sink} holds its batch" for sink in ("third", "sqlite", "postgres"))):
                 wait_for(name)
             sink_transactions.commit_prepared = _commit_some_and_die
         super().commit(messages, batchId)
-        if kind == "killed after commit":
-            wait_for("the other query is done")
-            _die()
+        if kind == "held after commit":
+            hold(self._options.sink_id)
 
 
 def _pausing(batches: Iterator[Any], tell: str, wait: str) -> Iterator[Any]:
