@@ -66,8 +66,9 @@ network: $(STAMP) ## A million records over a bad network (RECORDS=…, SEED=…
 bench: $(STAMP) ## Measure against limits and peers (BENCH=--quick for a short run)
 	$(BIN)/python -m bench $(BENCH)
 
-tools:
+tools: $(STAMP)
 	@scripts/install_tools.sh
+	@$(BIN)/python -m tests.spark.kafka_source
 	@command -v java >/dev/null 2>&1 || echo "Java was not found (install openjdk-17-jre-headless), so the tests that use Spark and Apache Kafka will be skipped."
 
 clean: ## Remove caches and build products (not the data, not the virtual environment)

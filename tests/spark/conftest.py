@@ -36,7 +36,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     place = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(place / "local")
-    conf = {"spark.sql.warehouse.dir": str(place / "warehouse"), "spark.log.level": "ERROR"}
+    conf = {
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2",
+    }
     with suppress(NotFetchedError):
         conf["spark.jars"] = ",".join(map(str, fetch_kafka_source()))
     session = build_session("ottla-tests", master="local[2]", conf=conf, log_file=place / "spark.log")

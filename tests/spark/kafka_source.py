@@ -1,5 +1,7 @@
 """Spark's own Kafka source, as a judge of ours: its jars, fetched by name from Maven Central into .tools, once.
 
+`python -m tests.spark.kafka_source` fetches them ahead of the tests.
+
 Not every registry has every version. The source works with a Spark that is a little newer, so each jar may be one of a
 few, the best one first.
 """
@@ -63,3 +65,10 @@ def _fetch_one(candidates: list[str]) -> Path:
         if jar.exists():
             return jar
     raise NotFetchedError(f"none of {', '.join(candidates)} could be fetched")
+
+
+if __name__ == "__main__":
+    try:
+        fetch_kafka_source()
+    except NotFetchedError as e:
+        print(f"{e}; the test that uses it will be skipped.")

@@ -11,8 +11,6 @@ from ottla.client.sync import Consumer
 from ottla.spark.connections import admin_for, consumer_for
 from tests.broker_process import BrokerProcess
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 
 @pytest.fixture
 def settings(spark_broker: BrokerProcess, new_topic: str) -> dict[str, str]:

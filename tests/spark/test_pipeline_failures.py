@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,6 @@ sinks:
   shaky: {{kind: topic, topic: {prefix}-shaky, format: json, create_partitions: 1}}
   steady: {{kind: topic, topic: {prefix}-steady, format: json, create_partitions: 1}}
 flows:
-  shaky: {{from: shaky, to: shaky}}
-  steady: {{from: steady, to: steady}}
 """
 VIEWS = """\
 from pathlib import Path
@@ -59,15 +58,16 @@ def shaky(numbers):
 
 
 class Shaky:
-    """A pipeline of two flows; one fails as often as there are faults, in each of a task's three attempts."""
+    """A pipeline; the flow shaky fails as often as there are faults, in each of a task's three attempts."""
 
-    def __init__(self, topics: Topics, directory: Path) -> None:
+    def __init__(self, topics: Topics, directory: Path, flows: Sequence[str] = ("shaky", "steady")) -> None:
         self.topics = topics
         self.faults = directory / "faults"
         self.faults.mkdir()
         (directory / "views.py").write_text(VIEWS.format(faults=str(self.faults)))
         self.path = directory / "shaky.yaml"
-        self.path.write_text(DESCRIPTION.format(name=topics.prefix, bootstrap=topics.bootstrap, prefix=topics.prefix))
+        description = DESCRIPTION.format(name=topics.prefix, bootstrap=topics.bootstrap, prefix=topics.prefix)
+        self.path.write_text(description + "".join(f"  {flow}: {{from: {flow}, to: {flow}}}\n" for flow in flows))
         topics.create(numbers=1)
 
     def fail(self, kind: str, times: int = 1) -> None:
@@ -121,7 +121,7 @@ def test_a_flow_that_fails_for_good_ends_all_and_all_go_on_later(
 
 
 def test_tries_have_an_end(spark: Any, spark_broker: BrokerProcess, tmp_path: Path) -> None:
-    shaky = Shaky(Topics(spark_broker.bootstrap, "endless"), tmp_path)
+    shaky = Shaky(Topics(spark_broker.bootstrap, "endless"), tmp_path, flows=["shaky"])
     shaky.path.write_text(shaky.path.read_text().replace("attempts: 3", "attempts: 1"))
     shaky.topics.send("numbers", [{"n": 1}])
     shaky.fail("network", times=6)
@@ -133,7 +133,7 @@ def test_tries_have_an_end(spark: Any, spark_broker: BrokerProcess, tmp_path: Pa
 def test_a_record_that_cannot_be_read_stops_a_flow_that_sets_none_aside(
     spark: Any, spark_broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    shaky = Shaky(Topics(spark_broker.bootstrap, "poisoned"), tmp_path)
+    shaky = Shaky(Topics(spark_broker.bootstrap, "poisoned"), tmp_path, flows=["steady"])
     shaky.topics.send("numbers", [b"poison"])
     with pytest.raises(PipelineFailedError) as failure:
         shaky.run(spark)
@@ -144,7 +144,7 @@ def test_a_record_that_cannot_be_read_stops_a_flow_that_sets_none_aside(
 def test_a_running_pipeline_follows_its_topics_until_it_is_stopped(
     spark: Any, spark_broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    shaky = Shaky(Topics(spark_broker.bootstrap, "running"), tmp_path)
+    shaky = Shaky(Topics(spark_broker.bootstrap, "running"), tmp_path, flows=["steady"])
     recorder = Recorder()
     runners: list[Runner] = []
     started = threading.Event()

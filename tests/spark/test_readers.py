@@ -22,8 +22,6 @@ from ottla.spark.topic_offsets import MissingTopicError
 from tests.broker_process import BrokerProcess
 from tests.spark.sources import batch_reader, offsets_of, read_tasks, send, stream_reader
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 BASE_MS = 1_700_000_000_000
 ROWS = 60
 TOPIC = "readers-source"

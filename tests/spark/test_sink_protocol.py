@@ -34,8 +34,6 @@ from ottla.spark.sink_transactions import (
 from tests.broker_process import BrokerProcess
 from tests.interop.transactions.readers import read_all
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 PARTITIONS = (0, 1)
 ROWS_PER_TASK = 5
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from ottla.base.errors import OttlaError
@@ -136,7 +135,7 @@ class RangeReader:
         """The rows of the range in the form Spark asked for."""
         offsets = rows.column(_OFFSET)
         if offsets[-1].as_py() >= end_offset:
-            rows = rows.slice(0, pc.sum(pc.less(offsets, end_offset)).as_py())
+            rows = rows.slice(0, int(offsets.to_numpy().searchsorted(end_offset)))
             if not rows.num_rows:
                 return
         schema = self.columns.arrow_schema

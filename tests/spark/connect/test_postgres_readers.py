@@ -22,8 +22,6 @@ from ottla.spark.connect.table_source import TableStreamReader
 from ottla.spark.connect.table_window import Order, TablePositionError
 from tests.spark.postgres import PostgresProcess
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 _numbers = itertools.count()
 Row = dict[str, Any]
 Reader = TableStreamReader | ChangeStreamReader
