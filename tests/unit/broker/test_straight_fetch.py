@@ -51,9 +51,10 @@ class Running:
         """The replies by the short and by the long way."""
 
         async def run() -> tuple[Any, Any]:
-            _, version, correlation_id, position = skim_request_header(frame)
-            straight = StraightFetch(self.broker).reply(version, correlation_id, frame, position) if position else None
+            # Read before it is skimmed: a header of a kind that was never read cannot be skimmed.
             api_key, version, correlation_id, client_id, position = read_request_header(frame)
+            _, _, _, body = skim_request_header(frame)
+            straight = StraightFetch(self.broker).reply(version, correlation_id, frame, body) if body else None
             context = RequestContext(
                 self.broker, _Connection(), api_key, version, correlation_id, client_id, frame, position  # type: ignore[arg-type]
             )  # fmt: skip
@@ -192,7 +193,7 @@ def test_an_ordinary_request_goes_the_short_way(
 def test_every_cut_request_is_left_to_the_long_way(running: Running, version: int) -> None:
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)
     frame = request_frame(version, [topic_of(running, wanted)], max_wait_ms=500, min_bytes=1)
-    _, _, correlation_id, position = skim_request_header(frame)
+    _, _, correlation_id, _, position = read_request_header(frame)
     straight = StraightFetch(running.broker)
     assert straight.reply(version, correlation_id, frame, position) is not None
     for end in range(position, len(frame)):
