@@ -24,18 +24,12 @@ from ottla.records.builder import NewRecord, build_batch
 from ottla.records.control import end_transaction_marker
 from ottla.wire.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from ottla.wire.header import encode_request_frame, read_request_header, skim_request_header
+from tests.unit.broker.local_connection import LocalConnection
 
 NOW_MS = 1_700_000_000_000
 TOPIC = "events"
 OTHER_ID = Uuid(bytes(range(16)))
 BATCHES = 12
-
-
-@dataclass
-class _Connection:
-    principal: str = "User:ANONYMOUS"
-    peer_host: str = "127.0.0.1"
-    listener: str = "PLAINTEXT"
 
 
 @dataclass
@@ -56,7 +50,7 @@ class Running:
             _, _, _, body = skim_request_header(frame)
             straight = StraightFetch(self.broker).reply(version, correlation_id, frame, body) if body else None
             context = RequestContext(
-                self.broker, _Connection(), api_key, version, correlation_id, client_id, frame, position  # type: ignore[arg-type]
+                self.broker, LocalConnection(), api_key, version, correlation_id, client_id, frame, position  # type: ignore[arg-type]
             )  # fmt: skip
             outcome = self.broker.handlers[api_key].handle(context)
             if isinstance(outcome, Deferred):

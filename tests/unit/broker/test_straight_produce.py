@@ -25,16 +25,10 @@ from ottla.records.builder import NewRecord, build_batch
 from ottla.records.compression import Codec
 from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.wire.header import encode_request_frame, read_request_header, read_response_header
+from tests.unit.broker.local_connection import LocalConnection
 
 NOW_MS = 1_700_000_000_000
 LONG, SHORT = "way-a", "way-b"
-
-
-@dataclass
-class _Connection:
-    principal: str = "User:ANONYMOUS"
-    peer_host: str = "127.0.0.1"
-    listener: str = "PLAINTEXT"
 
 
 @dataclass
@@ -81,7 +75,7 @@ def request_frame(
 def by_the_long_way(running: Running, frame: memoryview) -> Any:
     api_key, version, correlation_id, client_id, position = read_request_header(frame)
     context = RequestContext(
-        running.broker, _Connection(), api_key, version, correlation_id, client_id, frame, position  # type: ignore[arg-type]
+        running.broker, LocalConnection(), api_key, version, correlation_id, client_id, frame, position  # type: ignore[arg-type]
     )  # fmt: skip
     return running.broker.handlers[api_key].handle(context)
 
@@ -150,7 +144,7 @@ def test_both_ways_are_the_same(running: Running, groups: list[list[Any]]) -> No
                 more = {"acks": acks, "partition": partition, "transactional_id": transactional_id}
                 frames = [request_frame(topic, version, records, **more) for topic in (LONG, SHORT)]
                 expected.append(ask(lambda frame=frames[0]: by_the_long_way(running, frame)))  # type: ignore[misc]
-                got.append(ask(lambda frame=frames[1]: running.dispatch.handle(_Connection(), frame)))  # type: ignore[misc,arg-type]
+                got.append(ask(lambda frame=frames[1]: running.dispatch.handle(LocalConnection(), frame)))  # type: ignore[misc,arg-type]
             running.dispatch.settle()
             for one, other in zip(expected, got, strict=True):
                 if isinstance(one, str):
@@ -178,7 +172,7 @@ def test_a_failed_write_is_told_to_everybody_it_concerns(tmp_path: Path, monkeyp
             def produce() -> Any:
                 records = _batch(10, 1, Codec.NONE, {})
                 frame = request_frame(LONG, 9, records, acks=-1, partition=0, transactional_id=None)
-                return dispatch.handle(_Connection(), frame)  # type: ignore[arg-type]
+                return dispatch.handle(LocalConnection(), frame)  # type: ignore[arg-type]
 
             first = produce()
             dispatch.settle()
