@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,11 +21,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the broker against limits and peers.")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller rounds, under a minute")
     parser.add_argument("--only", metavar="TEXT", default="", help="only cases whose name contains this")
-    parser.add_argument("--rounds", type=int, help="how often each side is measured (5, or 3 with --quick)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        help="how often each side is measured (5, or 3 with --quick; on the wire three times as often)",
+    )
     parser.add_argument("--name", help="of the files in bench/results (full or quick)")
     parser.add_argument("--python", action="store_true", help="load and limits in Python even where C is at hand")
     options = parser.parse_args()
     console = Console()
+    # Ending by a signal also stops the brokers and removes what they wrote.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     _allow_many_connections()
     begun_s, load_before = time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="ottla-bench-programs-") as directory:

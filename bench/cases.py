@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MOCK_PARTITIONS = 4
+SHORT_ROUNDS = 3
+"""How many rounds of a case on the wire go into one round of whole clients."""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,11 @@ class Bench:
     is_quick: bool
     say: Callable[[str], None]
 
+    @property
+    def short_rounds(self) -> int:
+        """Of cases whose slices take hundredths of a second, of which any one can fall into a bad moment."""
+        return self.rounds * cases.SHORT_ROUNDS
+
     def load(self, *arguments: object) -> dict[str, float]:
         return run_program([*self.programs.load, *map(str, arguments)])
 
@@ -93,13 +98,13 @@ class Bench:
             run(peer, max(requests // 10, case.connections * case.depth))
         results: dict[str, list[dict[str, float]]] = {peer.name: [] for peer in sides}
         cpu_s = 0.0
-        for _ in range(self.rounds):
+        for _ in range(self.short_rounds):
             for peer in sides:
                 before_s = broker.cpu_s()
                 results[peer.name].append(run(peer, requests))
                 if peer is broker:
                     cpu_s += broker.cpu_s() - before_s
-        cpu_us = cpu_s / (requests * self.rounds) * 1e6
+        cpu_us = cpu_s / (requests * self.short_rounds) * 1e6
         load_cpu = statistics.median(result["load_cpu"] for result in results["broker"])
         notes = f"broker {cpu_us:.1f} µs of processor per request; load generator {load_cpu:.0%} of a core"
         values = {name: [result[case.measure] for result in of_side] for name, of_side in results.items()}
@@ -122,7 +127,7 @@ class Bench:
         results: dict[str, list[float]] = {}
         reply_bytes = case.partitions * cases.FETCH_PARTITION_BYTES
         with peers.source(self.programs, file, reply_bytes) as source:
-            for round_number in range(-1, self.rounds):
+            for round_number in range(-1, self.short_rounds):
                 for peer in (source, *sides):
                     wanted_bytes = total_bytes if round_number >= 0 else total_bytes // 10
                     shape = (case.partitions, cases.FETCH_PARTITION_BYTES, wanted_bytes, int(peer is source))
@@ -145,7 +150,7 @@ class Bench:
         for peer in (broker, mock):
             create_topic(peer.port, topic)
             find_coordinator(peer.port, "bench-0")
-        for round_number in range(-1, self.rounds):
+        for round_number in range(-1, self.short_rounds):
             for peer in (broker, mock):
                 count = requests if round_number >= 0 else max(requests // 10, case.connections * case.depth)
                 warm(place, count * 250)
@@ -154,7 +159,7 @@ class Bench:
                 if round_number >= 0:
                     values.setdefault(peer.name, []).append(result["requests_per_s"])
                     cpu_s += broker.cpu_s() - before_s
-        notes = f"broker {cpu_s / (requests * self.rounds) * 1e6:.1f} µs of processor per commit"
+        notes = f"broker {cpu_s / (requests * self.short_rounds) * 1e6:.1f} µs of processor per commit"
         yield _against(case, "mock", case.vs_mock, values, notes)
 
     def _rebalance(self, broker: Peer) -> Row:
@@ -197,7 +202,7 @@ class Bench:
     def _end_to_end(self, broker: Peer, mock: Peer, place: Path) -> Iterator[Row]:
         self.say("librdkafka end to end")
         rates: dict[str, dict[str, list[float]]] = {"produce": {}, "consume": {}}
-        for round_number in range(self.rounds):
+        for round_number in range(self.short_rounds):
             topic = _topic(f"e2e-{round_number}")
             for peer in (broker, mock):
                 create_topic(peer.port, topic)
