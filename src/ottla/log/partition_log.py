@@ -257,10 +257,6 @@ class PartitionLog(StagedAppends):
         between = sum(segment.size for segment in segments.all()[start + 1 : end])
         return first.size - first.position_of(offset) + between + limit
 
-    def is_in_older_segment(self, offset: int, end_offset: int) -> bool:
-        """Whether `offset` lies in an earlier segment than `end_offset`: such a fetch need not wait for more."""
-        return self.segments.number_of(offset) < self.segments.number_of(end_offset)
-
     def find_by_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record that is at least as young as `timestamp_ms`."""
         try:

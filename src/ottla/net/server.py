@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from ottla.base.errors import StartError
 from ottla.net.channel import PlainChannel
+from ottla.net.connection_context import ConnectionContext, ServerStats
 from ottla.net.file_views import FileViews
 from ottla.net.limits import OS_DEFAULT, ConnectionLimits
-from ottla.net.server_connection import ClientConnection, ConnectionContext, ServerStats
+from ottla.net.server_connection import ClientConnection
 from ottla.net.service import Service
 
 _log = logging.getLogger(__name__)

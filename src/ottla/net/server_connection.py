@@ -6,19 +6,16 @@ holds the connection is unanswered, while it is muted, or while frames that were
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from ottla.base.errors import ProtocolError
 from ottla.net.channel import Channel, FileTruncatedError
-from ottla.net.limits import ComplaintBudget, ConnectionLimits
+from ottla.net.connection_context import ConnectionContext
 from ottla.net.outgoing import Flushed, Outgoing, Piece
-from ottla.net.service import Deferred, Service
-from ottla.net.turns import Turns
-from ottla.wire.frame import BufferPool, FrameReader
+from ottla.net.service import Deferred
+from ottla.wire.frame import FrameReader
 
 _log = logging.getLogger(__name__)
 
@@ -36,43 +33,6 @@ HELD_ROOM_BYTES = 65_536
 """Frames stay in the shared buffer until the end of the turn while it has this much room for those of others."""
 
 _NO_REPLIES: Sequence[list[Piece]] = ()
-
-
-@dataclass(slots=True)
-class ServerStats:
-    """Plain counts for whoever publishes metrics."""
-
-    open_connections: int = 0
-    accepted_total: int = 0
-    refused_total: int = 0
-    closed_idle_total: int = 0
-    protocol_errors_total: int = 0
-    service_failures_total: int = 0
-    requests_total: int = 0
-    received_bytes_total: int = 0
-    sent_bytes_total: int = 0
-
-
-@dataclass(slots=True)
-class ConnectionContext:
-    """What all connections of one server share."""
-
-    loop: asyncio.AbstractEventLoop
-    service: Service
-    limits: ConnectionLimits
-    on_closed: Callable[[ClientConnection], None]
-    turns: Turns = field(init=False)
-    stats: ServerStats = field(default_factory=ServerStats)
-    complaints: ComplaintBudget = field(default_factory=ComplaintBudget)
-    buffers: BufferPool = field(default_factory=BufferPool)
-
-    def __post_init__(self) -> None:
-        self.turns = Turns(self.loop, self.service, self.buffers.reuse)
-
-    def complain(self, message: str, *arguments: object) -> None:
-        if self.complaints.allow(self.loop.time()):
-            suppressed = self.complaints.take_suppressed()
-            _log.warning(message + (f" ({suppressed} like it not shown)" if suppressed else ""), *arguments)
 
 
 class ClientConnection:

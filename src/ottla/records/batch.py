@@ -151,14 +151,6 @@ def read_header(buf: ReadBuffer, pos: int = 0) -> BatchHeader:
         ) from None
 
 
-def read_magic(buf: ReadBuffer, pos: int = 0) -> int:
-    """The format version of the entry at `pos`: its byte has the same place in every format Kafka has had."""
-    try:
-        return buf[pos + MAGIC_POSITION]
-    except IndexError:
-        raise CorruptBatchError(f"the entry at position {pos} is too short to have a format version") from None
-
-
 def peek_attributes(buf: ReadBuffer, pos: int = 0) -> int:
     """The attributes of a batch that nobody has checked yet; 0 where it is too short to have any."""
     return buf[pos + _LOW_ATTRIBUTES_POSITION] if len(buf) > pos + _LOW_ATTRIBUTES_POSITION else 0
@@ -250,7 +242,3 @@ def pack_in_place(header: BatchHeader, buf: WriteBuffer, *, checksum: bool = Tru
 def increment_sequence(sequence: int, by: int) -> int:
     """Sequence numbers go round: 0 follows 2147483647."""
     return (sequence + by) & MAX_SEQUENCE
-
-
-def decrement_sequence(sequence: int, by: int) -> int:
-    return (sequence - by) & MAX_SEQUENCE

@@ -150,8 +150,6 @@ def test_available_bytes_across_segments(make_log: MakeLog) -> None:
     for offset in range(10):
         for end in range(offset, 11):
             assert log.available_bytes(offset, end) == (end - offset) * size
-    assert log.is_in_older_segment(0, 10)
-    assert not log.is_in_older_segment(9, 10)
 
 
 def test_sizes_of_batches_are_what_their_headers_say(make_log: MakeLog) -> None:

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ottla.base.types import FileSlice
+from ottla.net.connection_context import ConnectionContext
 from ottla.net.limits import ConnectionLimits
 from ottla.net.server_connection import (
     REQUESTS_PER_TURN,
     UNSENT_BYTES_PER_TURN,
     ClientConnection,
-    ConnectionContext,
 )
 from ottla.net.service import Outcome
 from ottla.net.turns import Turns
