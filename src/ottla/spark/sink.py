@@ -18,7 +18,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from ottla.base.errors import InvalidConfigError, OttlaError
-from ottla.client.sync import Admin, Producer
+from ottla.client.sync import Producer
+from ottla.spark.connections import admin_for
 from ottla.spark.sink_options import Delivery, SinkOptions
 from ottla.spark.sink_rows import Rows
 from ottla.spark.sink_transactions import (
@@ -30,6 +31,7 @@ from ottla.spark.sink_transactions import (
     write_task,
     write_task_once,
 )
+from ottla.spark.worker_memory import set_imports_aside
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
@@ -48,6 +50,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     if overwrite:
         raise InvalidConfigError("mode", 'a topic cannot be overwritten: write to it with mode("append")')
     parsed = SinkOptions.parse(options, schema, default=Delivery.AT_LEAST_ONCE)
+    set_imports_aside()
     if parsed.delivery is Delivery.EXACTLY_ONCE:
         return TransactionalBatchWriter(parsed)
     return PlainBatchWriter(parsed)
@@ -56,6 +59,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
     """Spark asks to overwrite in the output mode complete. As in its Kafka sink, all rows are appended then."""
     parsed = SinkOptions.parse(options, schema, default=Delivery.EXACTLY_ONCE)
+    set_imports_aside()
     if parsed.delivery is Delivery.EXACTLY_ONCE:
         return TransactionalStreamWriter(parsed)
     return PlainStreamWriter(parsed)
@@ -68,7 +72,11 @@ class PlainBatchWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return TaskMessage(_write_plainly(self._options, iterator))
+        return _task_message(_write_plainly(self._options, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing is left to do. Spark keeps a process for this question all the same."""
+        set_imports_aside()
 
 
 class PlainStreamWriter(DataSourceStreamArrowWriter):
@@ -78,7 +86,7 @@ class PlainStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return TaskMessage(_write_plainly(self._options, iterator))
+        return _task_message(_write_plainly(self._options, iterator))
 
 
 class TransactionalBatchWriter(DataSourceArrowWriter):
@@ -98,23 +106,22 @@ class TransactionalBatchWriter(DataSourceArrowWriter):
         batch = _micro_batch(options, context)
         if batch is None:
             name = f"{self._job}-{context.partitionId()}"
-            return TaskMessage(write_task_once(options.producer, name, rows))
+            return _task_message(write_task_once(options.producer, name, rows))
         if not options.names_sink:
             raise InvalidConfigError(
                 "sinkId", "exactly once inside foreachBatch needs the option sinkId: a name of its own for each write"
             )
-        return TaskMessage(write_task(options.producer, options.admin, batch, context.partitionId(), rows), batch)
+        return _task_message(write_task(options.producer, options.admin, batch, context.partitionId(), rows), batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         results = [result for result in _results(messages) if result is not None]
         batch = _batch_of(messages)
+        prepared = [result.transaction for result in results if result.transaction is not None]
         if batch is not None:
             commit_batch(self._options.admin, batch, results)
-            return
-        prepared = [result.transaction for result in results if result.transaction is not None]
-        if prepared:
-            with Admin(self._options.admin) as admin:
-                commit_prepared(admin, prepared)
+        elif prepared:
+            commit_prepared(admin_for(self._options.admin), prepared)
+        set_imports_aside()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         batch = _batch_of(messages)
@@ -133,7 +140,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         if batch is None:
             raise OttlaError("the task is not part of a micro-batch: Spark has given it no query id or no batch id")
         rows = Rows(iterator, options.topic)
-        return TaskMessage(write_task(options.producer, options.admin, batch, context.partitionId(), rows), batch)
+        return _task_message(write_task(options.producer, options.admin, batch, context.partitionId(), rows), batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         batch = _batch_of(messages)
@@ -154,6 +161,12 @@ def _write_plainly(options: SinkOptions, batches: Iterable[Any]) -> TaskResult:
         return TaskResult(0)
     with Producer(options.producer) as producer:
         return TaskResult(rows.send(producer))
+
+
+def _task_message(result: TaskResult, batch: Batch | None = None) -> TaskMessage:
+    """The last thing a task does here."""
+    set_imports_aside()
+    return TaskMessage(result, batch)
 
 
 def _task_context() -> TaskContext:

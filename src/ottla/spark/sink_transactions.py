@@ -40,6 +40,7 @@ from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.client.errors import ClientError
 from ottla.client.sync import Admin, Producer
+from ottla.spark.connections import admin_for
 from ottla.spark.sink_rows import Rows
 
 log = logging.getLogger(__name__)
@@ -138,19 +139,19 @@ def commit_batch(admin_settings: Mapping[str, str], batch: Batch, results: Seque
     if not topics:
         return
     prepared = [result.transaction for result in results if result.transaction is not None]
-    with Admin(admin_settings) as admin:
-        plan = _read_plan(admin, batch.sink)
-        if plan is not None:
-            _check_plan(plan, batch, len(results))
-        if prepared and (plan is None or plan.run != batch.run):
-            _check_ownership(admin, prepared)
-            # Tasks that the last run had and this one has not: nobody else would end their transactions before their
-            # time is up, and readers would wait for that.
-            own = {transaction.transactional_id for transaction in prepared}
-            _shut_out(admin, lambda name: name not in own and _is_task_of(batch.sink, name), states=["Ongoing"])
-        _write_plan(admin, batch.sink, topics[0], Plan(batch.number, len(results), batch.run))
-        if prepared:
-            commit_prepared(admin, prepared)
+    admin = admin_for(admin_settings)
+    plan = _read_plan(admin, batch.sink)
+    if plan is not None:
+        _check_plan(plan, batch, len(results))
+    if prepared and (plan is None or plan.run != batch.run):
+        _check_ownership(admin, prepared)
+        # Tasks that the last run had and this one has not: nobody else would end their transactions before their
+        # time is up, and readers would wait for that.
+        own = {transaction.transactional_id for transaction in prepared}
+        _shut_out(admin, lambda name: name not in own and _is_task_of(batch.sink, name), states=["Ongoing"])
+    _write_plan(admin, batch.sink, topics[0], Plan(batch.number, len(results), batch.run))
+    if prepared:
+        commit_prepared(admin, prepared)
 
 
 def commit_prepared(admin: Admin, prepared: Iterable[PreparedTransaction]) -> None:
@@ -184,14 +185,14 @@ def abort_batch(admin_settings: Mapping[str, str], sink: str | None, results: Se
     unheard = {f"{sink}-{task}" for task, result in enumerate(results) if result is None and sink is not None}
     if not prepared and not unheard:
         return
-    with Admin(admin_settings) as admin:
-        errors = admin.end_transactions(prepared, committed=False).errors
-        for name, error in errors.items():
-            if error.code not in _GONE:
-                log.warning("the transaction of %s is left to its successor or to time: %s", name, error)
-        if unheard:
-            # One that has taken over its id and has not written yet would open its transaction after this.
-            _shut_out(admin, unheard.__contains__, states=())
+    admin = admin_for(admin_settings)
+    errors = admin.end_transactions(prepared, committed=False).errors
+    for name, error in errors.items():
+        if error.code not in _GONE:
+            log.warning("the transaction of %s is left to its successor or to time: %s", name, error)
+    if unheard:
+        # One that has taken over its id and has not written yet would open its transaction after this.
+        _shut_out(admin, unheard.__contains__, states=())
 
 
 def _marker(admin_settings: Mapping[str, str], name: str) -> int:
@@ -199,8 +200,7 @@ def _marker(admin_settings: Mapping[str, str], name: str) -> int:
 
     A group has one offset for each topic that the first row of a batch ever went to: the highest is the last.
     """
-    with Admin(admin_settings) as admin:
-        offsets = admin.list_group_offsets([name], require_stable=True)[name]
+    offsets = admin_for(admin_settings).list_group_offsets([name], require_stable=True)[name]
     return max((found.offset for found in offsets.values()), default=-1)
 
 
