@@ -11,8 +11,8 @@ import os
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable
-from typing import TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeVar, cast
 
 from ottla import __version__
 from ottla.base.errors import DecodeError, ErrorCode, KafkaError, ProtocolError, kafka_error
@@ -24,6 +24,9 @@ from ottla.wire.header import encode_request_frame, read_response_header
 from ottla.wire.message import Request, Response
 
 R = TypeVar("R", bound=Response)
+
+Frame: TypeAlias = bytes | Sequence[bytes | memoryview]
+"""A whole request, or its parts."""
 
 DEFAULT_TIMEOUT_MS = 30_000
 MAX_RESPONSE_BYTES = 2**30
@@ -123,29 +126,60 @@ class Connection:
         _, position = read_response_header(frame, message.API_KEY, used)
         return response_class.decode(frame, used, position)[0]
 
-    async def exchange(
-        self, encode: Callable[[int], bytes | list[bytes]], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
-    ) -> memoryview:
+    async def exchange(self, encode: Callable[[int], Frame], *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> memoryview:
         """One request, already encoded, for one reply, not yet decoded.
 
         `encode` gets the correlation id and gives the whole frame, size included, or its parts. The reply comes without
         its size and belongs to the caller: nothing else will write to that memory.
         """
         await self._wait_until_writable()
-        frame = encode(self._next_correlation_id())
-        reply: asyncio.Future[memoryview] = self._loop.create_future()
-        self._waiting.append((self._last_correlation_id, reply))
-        self._write(frame)
+        reply = self._begin(encode)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await reply
         except TimeoutError as e:
-            # Replies come in order, so everything behind this one is late as well: the connection is of no more use.
-            error = KafkaError(
-                f"{self.host}:{self.port} did not answer within {timeout_ms} ms", code=ErrorCode.REQUEST_TIMED_OUT
-            )
-            self._lose(self._network_error("a request before this one was not answered in time"), abort=True)
-            raise error from e
+            self._give_up()
+            raise self._too_late(timeout_ms) from e
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether a request can be written at once."""
+        return (
+            self._writable is None
+            and not self.is_closed
+            and self._transport is not None
+            and not self._transport.is_closing()
+        )
+
+    def begin(
+        self, encode: Callable[[int], Frame], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> asyncio.Future[memoryview]:
+        """The same as `exchange` for a connection that `is_writable`: the request is written when this returns."""
+        reply = self._begin(encode)
+        timer = self._loop.call_later(timeout_ms / 1000, self._expire, reply, timeout_ms)
+        reply.add_done_callback(lambda _: timer.cancel())
+        return reply
+
+    def _begin(self, encode: Callable[[int], Frame]) -> asyncio.Future[memoryview]:
+        frame = encode(self._next_correlation_id())
+        reply: asyncio.Future[memoryview] = self._loop.create_future()
+        self._waiting.append((self._last_correlation_id, reply))
+        self._write(frame)
+        return reply
+
+    def _expire(self, reply: asyncio.Future[memoryview], timeout_ms: int) -> None:
+        if not reply.done():
+            reply.set_exception(self._too_late(timeout_ms))
+            self._give_up()
+
+    def _give_up(self) -> None:
+        # Replies come in order, so everything behind a late one is late as well: the connection is of no more use.
+        self._lose(self._network_error("a request before this one was not answered in time"), abort=True)
+
+    def _too_late(self, timeout_ms: int) -> KafkaError:
+        return KafkaError(
+            f"{self.host}:{self.port} did not answer within {timeout_ms} ms", code=ErrorCode.REQUEST_TIMED_OUT
+        )
 
     async def send(self, message: Request, *, version: int | None = None) -> None:
         """Sends a request that has no reply, such as a produce with acks=0."""
@@ -166,9 +200,9 @@ class Connection:
         self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
         return self._last_correlation_id
 
-    def _write(self, frame: bytes | list[bytes]) -> None:
+    def _write(self, frame: Frame) -> None:
         assert self._transport is not None
-        if not isinstance(frame, list):
+        if isinstance(frame, bytes):
             self._transport.write(frame)
             return
         left: list[bytes | memoryview] = [*frame]

@@ -21,7 +21,12 @@ from ottla.wire.apis.fetch import FetchRequest
 from ottla.wire.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.apis.metadata import MetadataRequest
-from ottla.wire.header import encode_response_frame, read_request_header
+from ottla.wire.header import (
+    encode_request_frame,
+    encode_response_frame,
+    read_request_header,
+    read_response_header,
+)
 
 RunAsync = Callable[[Coroutine[object, object, None]], None]
 
@@ -230,7 +235,7 @@ def test_requests_in_parts_arrive_whole_and_in_order(run: RunAsync, size: int) -
 
         async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
             connection = await Connection.connect(*server.sockets[0].getsockname())
-            frames = [[b"a", *parts], b"small", [b"b", *parts], [b"c", b"tiny"]]
+            frames: list[bytes | list[bytes]] = [[b"a", *parts], b"small", [b"b", *parts], [b"c", b"tiny"]]
             expected = b"".join(frame if isinstance(frame, bytes) else b"".join(frame) for frame in frames)
             wanted = len(expected)
             exchanges = [
@@ -290,6 +295,42 @@ def test_a_request_that_is_not_answered_in_time_ends_the_connection(run: RunAsyn
             behind = asyncio.create_task(connection.request(HeartbeatRequest(), HeartbeatResponse))
             with pytest.raises(KafkaError, match="did not answer within 1 ms") as raised:
                 await connection.request(HeartbeatRequest(), HeartbeatResponse, timeout_ms=1)
+            assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
+            assert connection.is_closed
+            with pytest.raises(KafkaError, match="not answered in time"):
+                await behind
+
+    run(scenario())
+
+
+def test_a_request_is_begun_now_and_awaited_later(run: RunAsync) -> None:
+    async def scenario() -> None:
+        async with connected(TinyBroker()) as (connection, _):
+            await connection.negotiate()
+            assert connection.is_writable
+            reply = connection.begin(
+                lambda number: encode_request_frame(FindCoordinatorRequest(key="k"), 2, number, None)
+            )
+            assert connection.in_flight == 1
+            _, position = read_response_header(await reply, ApiKey.FIND_COORDINATOR, 2)
+            assert FindCoordinatorResponse.decode(reply.result(), 2, position)[0].host == "k"
+            connection.close()
+            assert not connection.is_writable
+
+    run(scenario())
+
+
+def test_a_request_that_was_begun_and_is_not_answered_in_time_ends_the_connection(run: RunAsync) -> None:
+    async def scenario() -> None:
+        async with connected(TinyBroker()) as (connection, _):
+            await connection.negotiate()
+
+            def heartbeat(number: int) -> bytes:
+                return encode_request_frame(HeartbeatRequest(), 3, number, None)
+
+            late, behind = connection.begin(heartbeat, timeout_ms=1), connection.begin(heartbeat)
+            with pytest.raises(KafkaError, match="did not answer within 1 ms") as raised:
+                await late
             assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
             assert connection.is_closed
             with pytest.raises(KafkaError, match="not answered in time"):

@@ -65,6 +65,13 @@ class ClusterLink:
             raise KafkaError(f"broker {node_id} is not known", code=ErrorCode.NETWORK_EXCEPTION)
         return await self._connection(broker.host, broker.port)
 
+    def ready_connection(self, node_id: int) -> Connection | None:
+        """The connection that `connection_to` would give at once."""
+        broker = self.metadata.brokers.get(node_id)
+        line = None if broker is None else self._lines.get((broker.host, broker.port))
+        connection = None if line is None else line.connection
+        return None if connection is None or connection.is_closed else connection
+
     def in_flight(self) -> dict[int, int]:
         """The unanswered requests of each broker that is known."""
         counts = {}

@@ -21,6 +21,7 @@ from ottla.client.aio.cluster_link import ClusterLink
 from ottla.client.core.accumulator import Accumulator
 from ottla.client.core.batch_sender import BatchSender, PartitionResult, ProduceCall
 from ottla.client.core.metadata import BrokerAddress, MetadataCache, PartitionLeader, TopicMetadata
+from ottla.client.core.produce_frames import ProduceFrames
 from ottla.client.core.producer_batch import Batch, copy_of
 from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.core.producer_transaction import ProducerTransaction
@@ -87,10 +88,15 @@ class ProducerEngine:
         self._on_memory = on_memory
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._frames = ProduceFrames(settings, self.link.client_id)
         self._write_turns: dict[int, asyncio.Lock] = {}
+        self._held_up: dict[int, int] = {}
+        """How many requests wait until they can be written, by broker."""
         self._metadata_changed: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
         self._pump_scheduled = False
+        self._pump_requested = False
         self._asking_producer_id = False
         self._refreshing = False
         self._closed = False
@@ -116,8 +122,15 @@ class ProducerEngine:
             self._pump_scheduled = True
             self._loop.call_soon(self._pump)
 
+    def wake_from_thread(self) -> None:
+        """The same for any thread, after what there is to send was added."""
+        if not self._pump_requested:
+            self._pump_requested = True
+            self._loop.call_soon_threadsafe(self._pump)
+
     def _pump(self) -> None:
-        self._pump_scheduled = False
+        # Before anything is looked at: what is added from now on has to be announced again.
+        self._pump_scheduled = self._pump_requested = False
         if self._closed or self._broken:
             return
         try:
@@ -133,7 +146,7 @@ class ProducerEngine:
             wake_ms = self.sender.next_wake_ms(now_ms)
         self.finish(late)
         for call in calls:
-            self.spawn(self._send(call))
+            self._start(call)
         if self.sender.needs_producer_id and not self._asking_producer_id:
             self._asking_producer_id = True
             self.spawn(self._ask_producer_id())
@@ -146,11 +159,18 @@ class ProducerEngine:
                 self.spawn(self._refresh())
         else:
             wake_ms = refresh_ms if wake_ms is None else min(wake_ms, refresh_ms)
+        self._set_timer(wake_ms, now_ms)
+
+    def _set_timer(self, wake_ms: int | None, now_ms: int) -> None:
+        """A timer that is early is left as it is: to look once too often costs less than to set it again every time."""
         if self._timer is not None:
+            if wake_ms is not None and now_ms < self._timer_ms <= wake_ms:
+                return
             self._timer.cancel()
             self._timer = None
         if wake_ms is not None:
-            self._timer = self._loop.call_later(max(1, wake_ms - now_ms) / 1000, self.wake)
+            self._timer_ms = max(now_ms + 1, wake_ms)
+            self._timer = self._loop.call_later((self._timer_ms - now_ms) / 1000, self.wake)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -172,12 +192,57 @@ class ProducerEngine:
 
     # Produce requests
 
+    def _start(self, call: ProduceCall) -> None:
+        """Writes a request with one batch at once, if nothing is in its way."""
+        node_id = call.node_id
+        connection = self.link.ready_connection(node_id)
+        if (
+            connection is None
+            or not connection.is_writable
+            or len(call.batches) > 1
+            or self.settings.acks == 0
+            or self._held_up.get(node_id)
+        ):
+            self._held_up[node_id] = self._held_up.get(node_id, 0) + 1
+            self.spawn(self._send(call))
+            return
+        try:
+            version = min(connection.version_for(ProduceRequest), MAX_PRODUCE_VERSION)
+            batch = call.batches[0]
+            payload = self._payload(batch)
+            reply = connection.begin(
+                lambda number: self._frames.request(batch.topic_partition, payload, version, number),
+                timeout_ms=self.settings.client.request_timeout_ms,
+            )
+        except Exception as e:
+            # Not now: whoever looks at what is due has further requests to write, in their order.
+            self._loop.call_soon(self._failed, call, e)
+        else:
+            reply.add_done_callback(lambda _: self._take_reply(call, version, reply))
+
+    def _take_reply(self, call: ProduceCall, version: int, reply: asyncio.Future[memoryview]) -> None:
+        error = reply.exception()
+        if self._closed:
+            return
+        if error is not None:
+            self._failed(call, error)
+            return
+        try:
+            place = call.batches[0].topic_partition
+            stored = self._frames.stored(reply.result(), place, version)
+            results, endpoints = _read_reply(reply.result(), version) if stored is None else ({place: stored}, [])
+        except Exception as e:
+            self._failed(call, e)
+        else:
+            self._replied(call, results, endpoints)
+
     async def _send(self, call: ProduceCall) -> None:
+        """Waits until the request can be written, and for its reply."""
         turns = self._write_turns.setdefault(call.node_id, asyncio.Lock())
         try:
             # Requests of a broker are written in the order in which they were drained, whatever each had to wait for.
             await turns.acquire()
-            turn = _Turn(turns)
+            turn = _Turn(turns, lambda: self._written(call))
             try:
                 connection = await self.link.connection_to(call.node_id)
                 version = min(connection.version_for(ProduceRequest), MAX_PRODUCE_VERSION)
@@ -188,23 +253,36 @@ class ProducerEngine:
                     endpoints: list[BrokerAddress] = []
                 else:
                     frame = await self._exchange(connection, request, version, turn)
-                    _, position = read_response_header(frame, ApiKey.PRODUCE, version)
-                    response = ProduceResponse.decode(frame, version, position)[0]
-                    results, endpoints = _results_of(response)
+                    results, endpoints = _read_reply(frame, version)
             finally:
                 turn.end()
-        except OttlaError as e:
-            error = e if isinstance(e, KafkaError) else KafkaError(str(e), code=ErrorCode.NETWORK_EXCEPTION)
-            with self.lock:
-                done = self.sender.failed(call, error, self.clock.monotonic_ms())
         except Exception as e:
-            # A mistake of ours must not leave the records of this request waiting for ever.
-            log.exception("a produce request could not be made")
-            with self.lock:
-                done = self.sender.failed(call, KafkaError(f"{type(e).__name__}: {e}"), self.clock.monotonic_ms())
+            self._failed(call, e)
         else:
-            with self.lock:
-                done = self.sender.replied(call, results, self.clock.monotonic_ms(), endpoints)
+            self._replied(call, results, endpoints)
+
+    def _written(self, call: ProduceCall) -> None:
+        self._held_up[call.node_id] -= 1
+
+    def _replied(
+        self, call: ProduceCall, results: dict[TopicPartition, PartitionResult], endpoints: list[BrokerAddress]
+    ) -> None:
+        with self.lock:
+            done = self.sender.replied(call, results, self.clock.monotonic_ms(), endpoints)
+        self._ended_call(done)
+
+    def _failed(self, call: ProduceCall, error: BaseException) -> None:
+        if not isinstance(error, OttlaError):
+            # A mistake of ours must not leave the records of this request waiting for ever.
+            log.error("a produce request could not be made", exc_info=error)
+            error = KafkaError(f"{type(error).__name__}: {error}")
+        elif not isinstance(error, KafkaError):
+            error = KafkaError(str(error), code=ErrorCode.NETWORK_EXCEPTION)
+        with self.lock:
+            done = self.sender.failed(call, error, self.clock.monotonic_ms())
+        self._ended_call(done)
+
+    def _ended_call(self, done: list[Batch]) -> None:
         self.finish(done)
         self.give_up_records()
         self._pump()
@@ -222,10 +300,9 @@ class ProducerEngine:
 
     def _request(self, call: ProduceCall) -> ProduceRequest:
         settings = self.settings
-        transactional = settings.transactional_id is not None
         topics: dict[str, TopicProduceData] = {}
         for batch in call.batches:
-            payload = batch.encode(settings.codec, settings.compression_level, transactional=transactional)
+            payload = self._payload(batch)
             topic = topics.setdefault(batch.topic, TopicProduceData(name=batch.topic))
             topic.partition_data.append(PartitionProduceData(index=batch.partition, records=payload))
         return ProduceRequest(
@@ -233,6 +310,12 @@ class ProducerEngine:
             acks=settings.acks,
             timeout_ms=settings.client.request_timeout_ms,
             topic_data=list(topics.values()),
+        )
+
+    def _payload(self, batch: Batch) -> bytes | memoryview:
+        settings = self.settings
+        return batch.encode(
+            settings.codec, settings.compression_level, transactional=settings.transactional_id is not None
         )
 
     async def _exchange(self, connection: Connection, request: ProduceRequest, version: int, turn: _Turn) -> memoryview:
@@ -248,8 +331,10 @@ class ProducerEngine:
         finished = list(batches)
         if not finished:
             return
-        with self.lock:
-            self._on_memory()
+        # Who waits has said so while holding the lock, before the memory of these batches was given back.
+        if self.accumulator.waiting:
+            with self.lock:
+                self._on_memory()
         for batch in finished:
             for waiter in batch.take_waiters():
                 _call_safely(waiter)
@@ -386,18 +471,20 @@ async def wait_done(batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
 class _Turn:
     """The right to write to a broker, which ends when the request is written or has failed, whichever is first."""
 
-    def __init__(self, lock: asyncio.Lock) -> None:
+    def __init__(self, lock: asyncio.Lock, on_end: Callable[[], None]) -> None:
         self._lock: asyncio.Lock | None = lock
+        self._on_end = on_end
 
     def end(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
+            self._on_end()
 
 
-def _results_of(
-    response: ProduceResponse,
-) -> tuple[dict[TopicPartition, PartitionResult], list[BrokerAddress]]:
+def _read_reply(frame: memoryview, version: int) -> tuple[dict[TopicPartition, PartitionResult], list[BrokerAddress]]:
+    _, position = read_response_header(frame, ApiKey.PRODUCE, version)
+    response = ProduceResponse.decode(frame, version, position)[0]
     results = {}
     for topic in response.responses:
         for entry in topic.partition_responses:

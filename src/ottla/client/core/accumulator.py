@@ -83,6 +83,8 @@ class Accumulator:
         """Those of the partitions that have batches. Who was served goes to the end, so that nobody is left out."""
         self.incomplete: dict[Batch, None] = {}
         """Every batch that is not done, oldest first."""
+        self.earliest_deadline_ms: int | None = None
+        """No batch has to be given up before that."""
         self._delivery_timeout_ms = delivery_timeout_ms
         self._random_below = random_below
         self._steady_ms = steady_ms
@@ -228,6 +230,8 @@ class Accumulator:
         queue.next_serial += 1
         batch.reserved = reserved
         self.free_bytes -= reserved
+        if self.earliest_deadline_ms is None or batch.deadline_ms < self.earliest_deadline_ms:
+            self.earliest_deadline_ms = batch.deadline_ms
         queue.queue.append(batch)
         self.busy[queue.topic_partition] = queue
         self.incomplete[batch] = None

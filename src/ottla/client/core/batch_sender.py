@@ -207,16 +207,15 @@ class BatchSender:
     def next_wake_ms(self, now_ms: int) -> int | None:
         """When something may become due that no reply or new record announces; None if nothing will."""
         self._accumulator.forget_idle()
-        wake_ms: int | None = None
+        if not self._accumulator.incomplete:
+            self._accumulator.earliest_deadline_ms = None
+        wake_ms = self._accumulator.earliest_deadline_ms
         for queue in self._accumulator.busy.values():
-            if queue.queue:
+            if queue.queue and wake_ms is not None:
                 head = queue.queue[0]
                 due_ms = max(head.retry_at_ms, head.opened_ms + self._settings.linger_ms)
-                due_ms = min(due_ms if due_ms > now_ms else head.deadline_ms, head.deadline_ms)
-                wake_ms = due_ms if wake_ms is None else min(wake_ms, due_ms)
-            for batch in queue.in_flight:
-                if not batch.done:
-                    wake_ms = batch.deadline_ms if wake_ms is None else min(wake_ms, batch.deadline_ms)
+                if now_ms < due_ms < wake_ms:
+                    wake_ms = due_ms
         return wake_ms
 
     # What became of it
@@ -344,8 +343,11 @@ class BatchSender:
 
     def expire(self, now_ms: int) -> list[Batch]:
         """The batches whose time is up. One that is in flight may still be stored; its reply will not matter."""
+        accumulator = self._accumulator
+        if accumulator.earliest_deadline_ms is None or now_ms < accumulator.earliest_deadline_ms:
+            return []
         done: list[Batch] = []
-        for queue in self._accumulator.busy.values():
+        for queue in accumulator.busy.values():
             late = [batch for batch in queue.queue if batch.deadline_ms <= now_ms]
             for batch in late:
                 queue.queue.remove(batch)
@@ -354,7 +356,9 @@ class BatchSender:
                 batch.seal()
                 batch.fail(self._too_late(batch))
                 done.append(batch)
-        return self._settled(done)
+        settled = self._settled(done)
+        accumulator.earliest_deadline_ms = min((batch.deadline_ms for batch in accumulator.incomplete), default=None)
+        return settled
 
     def _too_late(self, batch: Batch) -> DeliveryTimeoutError:
         fate = "it may have been stored" if batch.attempts else "it was never sent"

@@ -46,7 +46,7 @@ class SentRows(NamedTuple):
 class EncodedBatch(Batch):
     """Takes no more records, and is ready to be sent as soon as it is there."""
 
-    __slots__ = ("_data", "_record_count")
+    __slots__ = ("_data", "_is_sealed", "_record_count")
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class EncodedBatch(Batch):
         super().__init__(*topic_partition, order, opened_ms=opened_ms, deadline_ms=deadline_ms)
         self._data = rows.data
         self._record_count = rows.record_count
+        self._is_sealed = True
         self.size = len(rows.data)
 
     @property
@@ -74,19 +75,23 @@ class EncodedBatch(Batch):
         return self.records()[index][3] if self._data else NO_TIMESTAMP
 
     def encode(self, codec: Codec, level: int | None, *, transactional: bool) -> memoryview:
+        if not self._is_sealed:
+            # Nobody is writing it to a broker now: a batch that is on its way is not numbered anew.
+            set_producer(
+                self._data,
+                0,
+                len(self._data),
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.base_sequence,
+            )
+            self._is_sealed = True
         return self._data
 
     def number(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """The checksum waits until the batch is sent, by a thread that does not hold the producer's lock then."""
         super().number(producer_id, producer_epoch, base_sequence)
-        # Nobody is writing it to a broker now: a batch that is on its way is not numbered anew.
-        set_producer(
-            self._data,
-            0,
-            len(self._data),
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-        )
+        self._is_sealed = False
 
     def _settle(self) -> None:
         super()._settle()

@@ -66,12 +66,14 @@ class Batch:
         "room",
         "rows",
         "topic",
+        "topic_partition",
         "values",
     )
 
     def __init__(self, topic: str, partition: int, order: tuple[int, ...], *, opened_ms: int, deadline_ms: int) -> None:
         self.topic = topic
         self.partition = partition
+        self.topic_partition = TopicPartition(topic, partition)
         self.order = order
         """The place of the batch among those of its partition. Parts of a batch that was split share their start."""
         self.values: list[bytes] = []
@@ -111,10 +113,6 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"<Batch {self.order} of {self.topic_partition}: {self.record_count} records>"
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
 
     @property
     def is_numbered(self) -> bool:
