@@ -3,6 +3,8 @@
 Spark puts an archive of PySpark first on the path of every Python process it starts. Nothing in the archive is
 compiled, so each process would compile what it imports anew: half a second of processor time, for every stream and
 every task's process. An installed PySpark holds both the archive and the same modules, compiled once.
+
+Workers are forked from a daemon, and ours has imported what they need (`worker_daemon`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from pathlib import Path
 
 COMMAND = "ottla-spark-python"
 _ARCHIVES = ("pyspark.zip", "py4j-*-src.zip")
+_DAEMON = ["-m", "pyspark.daemon"]
+_OUR_DAEMON = ["-m", "ottla.spark.worker_daemon"]
 
 
 def find_interpreter() -> str:
@@ -36,6 +40,9 @@ def without_archives(python_path: str, import_path: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Becomes this Python, with the arguments given."""
+    """Becomes this Python, with the arguments given; what would become PySpark's daemon becomes ours."""
     os.environ["PYTHONPATH"] = without_archives(os.environ.get("PYTHONPATH", ""), sys.path)
-    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+    arguments = sys.argv[1:]
+    if arguments[:2] == _DAEMON:
+        arguments[:2] = _OUR_DAEMON
+    os.execv(sys.executable, [sys.executable, *arguments])

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from ottla.base.errors import OttlaError
@@ -133,6 +132,8 @@ class RangeReader:
 
     def _fit(self, rows: Any, end_offset: int) -> Iterator[Any]:
         """The rows of the range in the form Spark asked for."""
+        import pyarrow as pa  # not above: it starts a thread, and the process that workers are forked from has none
+
         offsets = rows.column(_OFFSET)
         if offsets[-1].as_py() >= end_offset:
             rows = rows.slice(0, int(offsets.to_numpy().searchsorted(end_offset)))

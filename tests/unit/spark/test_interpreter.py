@@ -1,4 +1,4 @@
-"""Which archives are left out of the path of Spark's Python processes."""
+"""Which archives are left out of the path of Spark's Python processes, and what the daemon of its workers knows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from ottla.spark.interpreter import without_archives
 
@@ -49,3 +51,30 @@ def test_the_command_is_this_python(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.split() == [sys.executable, str(tmp_path), "one", "two"]
+
+
+def test_workers_are_forked_from_our_daemon() -> None:
+    pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
+    start = "from ottla.spark.interpreter import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", start, "-m", "pyspark.daemon", "pyspark.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as daemon:
+        assert daemon.stdin is not None and daemon.stdout is not None
+        assert len(daemon.stdout.read(4)) == 4, "the port it listens on"
+        command = Path(f"/proc/{daemon.pid}/cmdline").read_text().split("\0")
+        daemon.stdin.close()  # so Spark tells it to end
+    assert command == [sys.executable, "-m", "ottla.spark.worker_daemon", "pyspark.worker", ""]
+
+
+def test_the_daemon_starts_no_threads() -> None:
+    """Its forks would be without them."""
+    pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
+    code = (
+        "import pathlib, sys, ottla.spark.worker_daemon;"
+        "print(len(list(pathlib.Path('/proc/self/task').iterdir())),"
+        " *({'numpy', 'pandas', 'pyarrow'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1"]
