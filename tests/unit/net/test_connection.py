@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.net.connection import Connection
+from ottla.net.connection import Connection, Frame
 from ottla.net.limits import ConnectionLimits
 from ottla.net.server import Server
 from ottla.net.server_connection import ClientConnection
@@ -220,7 +220,7 @@ def test_a_request_without_reply(run: RunAsync) -> None:
 @pytest.mark.parametrize("size", [1000, 100_000, 20_000_000])
 def test_requests_in_parts_arrive_whole_and_in_order(run: RunAsync, size: int) -> None:
     """The largest ones do not fit the buffers of sockets, so that small ones have to wait behind them."""
-    parts = [b"<", bytearray(os.urandom(size)), b">"]
+    parts: list[bytes | memoryview] = [b"<", memoryview(os.urandom(size)), b">"]
 
     async def scenario() -> None:
         received = bytearray()
@@ -235,7 +235,7 @@ def test_requests_in_parts_arrive_whole_and_in_order(run: RunAsync, size: int) -
 
         async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
             connection = await Connection.connect(*server.sockets[0].getsockname())
-            frames: list[bytes | list[bytes]] = [[b"a", *parts], b"small", [b"b", *parts], [b"c", b"tiny"]]
+            frames: list[Frame] = [[b"a", *parts], b"small", [b"b", *parts], [b"c", b"tiny"]]
             expected = b"".join(frame if isinstance(frame, bytes) else b"".join(frame) for frame in frames)
             wanted = len(expected)
             exchanges = [
