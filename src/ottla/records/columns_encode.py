@@ -63,40 +63,52 @@ def encode_columns(
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
     checksum: bool = True,
-) -> list[EncodedBatch]:
+) -> Iterator[EncodedBatch]:
     """The rows of a pyarrow Table or RecordBatch as batches of one partition, in the order of the rows.
 
     Columns are `value` and, if there, `key`, `timestamp` and `headers`. No batch is larger than `max_batch_size` before
     compression, except one of a single row, which the broker judges. The sequences of the batches follow each other.
     Batches without a `checksum` are for those who will say with `set_producer` whose they are.
+
+    As far as possible each batch is made when it is asked for: who sends it then finds it in the processor's cache.
     """
     columns = RecordColumns.of(table, default_timestamp_ms)
-    attributes = codec | (TRANSACTIONAL_BIT if transactional else 0)
-    batches: list[EncodedBatch] = []
+    header = BatchHeader(
+        0,
+        0,
+        NO_PARTITION_LEADER_EPOCH,
+        MAGIC_V2,
+        0,
+        codec | (TRANSACTIONAL_BIT if transactional else 0),
+        0,
+        NO_TIMESTAMP,
+        NO_TIMESTAMP,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        0,
+    )
+    return _finish(columns, max_batch_size, header, codec, level, checksum=checksum)
+
+
+def _finish(
+    columns: RecordColumns, max_batch_size: int, usual: BatchHeader, codec: Codec, level: int | None, *, checksum: bool
+) -> Iterator[EncodedBatch]:
     for data, first, count in encode_evenly(columns, max_batch_size) or _encode_unevenly(columns, max_batch_size):
         timestamps = columns.timestamps[first : first + count]
-        sequence = base_sequence if base_sequence == NO_SEQUENCE else increment_sequence(base_sequence, first)
-        header = BatchHeader(
-            0,
-            0,
-            NO_PARTITION_LEADER_EPOCH,
-            MAGIC_V2,
-            0,
-            attributes,
-            count - 1,
-            int(timestamps[0]),
-            int(timestamps.max()),
-            producer_id,
-            producer_epoch,
-            sequence,
-            count,
+        sequence = usual.base_sequence
+        header = usual._replace(
+            last_offset_delta=count - 1,
+            base_timestamp=int(timestamps[0]),
+            max_timestamp=int(timestamps.max()),
+            base_sequence=sequence if sequence == NO_SEQUENCE else increment_sequence(sequence, first),
+            record_count=count,
         )
         if codec:
             data = memoryview(bytearray(pack_batch(header, compress(codec, data[HEADER_SIZE:], level))))
         else:
             pack_in_place(header, data, checksum=checksum)
-        batches.append(EncodedBatch(data, first, count))
-    return batches
+        yield EncodedBatch(data, first, count)
 
 
 def _encode_unevenly(columns: RecordColumns, max_batch_size: int) -> Iterator[tuple[memoryview, int, int]]:

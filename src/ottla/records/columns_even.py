@@ -7,7 +7,7 @@ different number of bytes from row to row, and both change seldom: between two c
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
@@ -37,22 +37,20 @@ class _Run(NamedTuple):
     last: int
     timestamp_size: int
     offset_size: int
-    body_size: int
-    """Of each record, without its length."""
-
-    @property
-    def record_size(self) -> int:
-        return len(encode_varint(self.body_size)) + self.body_size
+    length: bytes
+    """That of each record without these bytes themselves, as a varint."""
+    record_size: int
 
     @property
     def size(self) -> int:
         return self.record_size * (self.last - self.first)
 
 
-def encode_evenly(columns: RecordColumns, max_batch_size: int) -> list[tuple[memoryview, int, int]] | None:
+def encode_evenly(columns: RecordColumns, max_batch_size: int) -> Iterable[tuple[memoryview, int, int]] | None:
     """Batches with room for their headers, each with its first row and the number of rows; None if rows are too uneven.
 
-    Batches are about equally large, and no larger than `max_batch_size`, except one of a single row.
+    Batches are about equally large, and no larger than `max_batch_size`, except one of a single row. If all rows have
+    the same timestamp, each is made when it is asked for.
     """
     count = len(columns)
     if not count or columns.headers is not None:
@@ -63,6 +61,8 @@ def encode_evenly(columns: RecordColumns, max_batch_size: int) -> list[tuple[mem
     rows = _EvenRows(columns, key_length, value_length)
     batch_count = -(-count // rows.most_per_batch(max_batch_size))
     edges = [count * number // batch_count for number in range(batch_count + 1)]
+    if not rows.span_ms:
+        return ((rows.encode_moment(first, last), first, last - first) for first, last in pairwise(edges))
     batches = []
     for first, last in pairwise(edges):
         data = rows.encode(first, last)
@@ -84,7 +84,8 @@ class _EvenRows:
         self._key_length = encode_varint(key_length)
         self._value_length = encode_varint(value_length)
         self._timestamps = columns.timestamps
-        self._span_ms = int(columns.timestamps.max()) - int(columns.timestamps.min())
+        self.span_ms = int(columns.timestamps.max()) - int(columns.timestamps.min())
+        self._runs_by_count: dict[int, list[_Run]] = {}
         self._fixed_size = (
             len(_ATTRIBUTES)
             + len(self._key_length)
@@ -98,25 +99,35 @@ class _EvenRows:
         """How many rows surely fit, if each needed as many bytes as the one that needs the most."""
         most = max_batch_size // self._fixed_size
         offset_size = bisect_left(_OFFSET_BOUNDS, most) + 1
-        body_size = self._fixed_size + len(encode_varint(self._span_ms)) + offset_size
+        body_size = self._fixed_size + len(encode_varint(self.span_ms)) + offset_size
         return max(1, (max_batch_size - HEADER_SIZE) // (len(encode_varint(body_size)) + body_size))
 
     def encode(self, first: int, last: int) -> memoryview | None:
         """The batch of these rows; None if there are too many runs for this to be worth while."""
-        timestamps: VarintColumn | None = None
-        if self._span_ms:
-            deltas = self._timestamps[first:last] - self._timestamps[first]
-            timestamps = VarintColumn(deltas) if deltas.any() else None
-        cuts = np.flatnonzero(np.diff(timestamps.sizes)) + 1 if timestamps is not None else ()
+        deltas = self._timestamps[first:last] - self._timestamps[first]
+        if not deltas.any():
+            return self.encode_moment(first, last)
+        timestamps = VarintColumn(deltas)
+        cuts = np.flatnonzero(np.diff(timestamps.sizes)) + 1
         if len(cuts) * _MIN_ROWS_PER_RUN > last - first:
             return None
-        runs = list(self._runs(last - first, [int(cut) for cut in cuts], timestamps))
-        out: Octets = np.empty(HEADER_SIZE + sum(run.size for run in runs), np.uint8)
+        return self._write_all(list(self._runs(last - first, cuts.tolist(), timestamps)), first, timestamps)
+
+    def encode_moment(self, first: int, last: int) -> memoryview:
+        """The batch of these rows, which all have the same timestamp."""
+        count = last - first
+        runs = self._runs_by_count.get(count)
+        if runs is None:
+            runs = self._runs_by_count[count] = list(self._runs(count, (), None))
+        return self._write_all(runs, first, None)
+
+    def _write_all(self, runs: list[_Run], first: int, timestamps: VarintColumn | None) -> memoryview:
+        out: Octets = np.empty(HEADER_SIZE + sum([run.size for run in runs]), np.uint8)
         at = HEADER_SIZE
         for run in runs:
-            end = at + run.size
-            self._write(out[at:end], run, first, timestamps)
-            at = end
+            self._write(out, at, run, first, timestamps)
+            at += run.size
+        out[-1] = _NO_HEADERS[0]
         return out.data
 
     def _runs(self, count: int, cuts: Sequence[int], timestamps: VarintColumn | None) -> Iterator[_Run]:
@@ -125,10 +136,12 @@ class _EvenRows:
             timestamp_size = 1 if timestamps is None else int(timestamps.sizes[offset])
             offset_size = bisect_right(_OFFSET_BOUNDS, offset) + 1
             body_size = self._fixed_size + timestamp_size + offset_size
-            yield _Run(offset, last, timestamp_size, offset_size, body_size)
+            length = encode_varint(body_size)
+            yield _Run(offset, last, timestamp_size, offset_size, length, len(length) + body_size)
 
-    def _write(self, out: Octets, run: _Run, first: int, timestamps: VarintColumn | None) -> None:
-        before = encode_varint(run.body_size) + _ATTRIBUTES
+    def _write(self, out: Octets, at: int, run: _Run, first: int, timestamps: VarintColumn | None) -> None:
+        """What ends a record is written with what begins the next one: before the first there is always something."""
+        before = _NO_HEADERS + run.length + _ATTRIBUTES
         after = self._key_length if self._keys is not None else self._key_length + self._value_length
         if timestamps is None:
             heads = _heads_by_offset(before + b"\x00", run.offset_size, after, run.first, run.last)
@@ -142,23 +155,11 @@ class _EvenRows:
             fields += [self._keys[rows], np.frombuffer(self._value_length, f"V{len(self._value_length)}")[0]]
         if self._values is not None:
             fields.append(self._values[rows])
-        at, size = 0, run.record_size
+        at -= len(_NO_HEADERS)
         for field in fields:
-            _place(out, size, at, field.dtype.itemsize)[:] = field
+            # The field at its place in every record. Copying one to another costs one move of memory for each row.
+            np.ndarray(run.last - run.first, field.dtype, out.data, at, (run.record_size,))[:] = field
             at += field.dtype.itemsize
-        out[at::size] = 0
-
-
-def _place(out: Octets, size: int, at: int, field_size: int) -> Cells:
-    """The field at this place of every record. Copying one such to another costs one move of memory for each row."""
-    view: Any = out.view(_record_type(size, at, field_size))
-    cells: Cells = view["it"]
-    return cells
-
-
-@lru_cache(maxsize=256)
-def _record_type(size: int, at: int, field_size: int) -> np.dtype[Any]:
-    return np.dtype({"names": ["it"], "formats": [f"V{field_size}"], "offsets": [at], "itemsize": size})
 
 
 def _cells(column: Any, length: int) -> Cells | None:

@@ -272,18 +272,17 @@ class Producer:
             for name in prepared.topics
         }
         future = TableFuture()
-        for portion in self._tables.encode(prepared, topics):
-            for target, rows in portion:
-                self._started()
-                self._check_sendable(engine)
-                append = partial(engine.accumulator.append_encoded, target, rows)
-                now_ms = engine.clock.monotonic_ms()
-                batch = append(now_ms)
-                if batch is None:
-                    batch = await self._wait_for_memory(append, now_ms + self._settings.max_block_ms)
-                future.add(batch)
+        for target, rows in self._tables.encode(prepared, topics):
+            self._started()
+            self._check_sendable(engine)
+            append = partial(engine.accumulator.append_encoded, target, rows)
+            now_ms = engine.clock.monotonic_ms()
+            batch = append(now_ms)
+            if batch is None:
+                batch = await self._wait_for_memory(append, now_ms + self._settings.max_block_ms)
+            future.add(batch)
             engine.wake()
-            # What was encoded goes out while the next portion is, and others in the loop get their turn.
+            # It goes out now, as far as the broker takes it, and others in the loop get their turn.
             await asyncio.sleep(0)
         return future
 

@@ -22,12 +22,12 @@ from ottla.client.core.producer_batch import RECORD_OVERHEAD
 from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.errors import ClientError, RecordTooLargeError, SerializationError
 from ottla.records.batch import HEADER_SIZE
-from ottla.records.columns import HEADERS_TYPE, encode_columns
+from ottla.records.columns import HEADERS_TYPE, EncodedBatch, encode_columns
 from ottla.records.columns_encode import DEFAULT_MAX_BATCH_SIZE
 from ottla.records.columns_hashing import NO_PARTITION, partitions_for_keys
 from ottla.records.columns_varint import Int64s
 
-_PORTION_BYTES_MAX = 4 << 20
+_PORTION_BYTES_MAX = 16 << 20
 _HEADER_OVERHEAD = 4
 _ROW_MARGIN = 10
 """The encoder allows for the longest varints when it cuts batches; so what shall be one batch is measured like that."""
@@ -89,52 +89,53 @@ class TableIntake:
 
     def encode(
         self, prepared: PreparedTable, topics: Mapping[str, TopicMetadata]
-    ) -> Iterator[list[tuple[TopicPartition, EncodedRows]]]:
-        """The batches of one portion of the table after the other, each made when it is asked for."""
-        first = taken = 0
+    ) -> Iterator[tuple[TopicPartition, EncodedRows]]:
+        """One batch after the other, each made when it is asked for, as far as possible."""
         ends = prepared.ends
+        total = int(ends[-1]) if len(ends) else 0
+        share = _share(total, self._portion_size)
+        first = taken = 0
         while first < len(ends):
-            last = max(first + 1, int(np.searchsorted(ends, taken + self._portion_size, side="right")))
+            last = max(first + 1, int(np.searchsorted(ends, taken + share, side="right")))
             portion = prepared.table.slice(first, last - first)
-            yield self._encode_portion(portion, ends[first:last] - taken, prepared, topics)
+            yield from self._encode_portion(portion, ends[first:last] - taken, prepared, topics)
             first, taken = last, int(ends[last - 1])
 
     def _encode_portion(
         self, portion: Any, ends: Int64s, prepared: PreparedTable, topics: Mapping[str, TopicMetadata]
-    ) -> list[tuple[TopicPartition, EncodedRows]]:
+    ) -> Iterator[tuple[TopicPartition, EncodedRows]]:
         portion = portion.combine_chunks()
         if len(prepared.topics) == 1:
-            return self._encode_topic(portion, ends, topics[prepared.topics[0]], prepared.wall_ms)
-        encoded: list[tuple[TopicPartition, EncodedRows]] = []
+            yield from self._encode_topic(portion, ends, topics[prepared.topics[0]], prepared.wall_ms)
+            return
         sizes = np.diff(ends, prepend=0)
         for name in prepared.topics:
             rows = np.flatnonzero(pc.equal(portion["topic"], name).to_numpy(zero_copy_only=False))
             if len(rows):
                 own = portion.take(pa.array(rows))
-                encoded += self._encode_topic(own, np.cumsum(sizes[rows]), topics[name], prepared.wall_ms)
-        return encoded
+                yield from self._encode_topic(own, np.cumsum(sizes[rows]), topics[name], prepared.wall_ms)
 
     # One topic
 
     def _encode_topic(
         self, rows: Any, ends: Int64s, topic: TopicMetadata, wall_ms: int
-    ) -> list[tuple[TopicPartition, EncodedRows]]:
+    ) -> Iterator[tuple[TopicPartition, EncodedRows]]:
         if not self._has_wishes(rows):
-            return self._encode_sticky(rows, ends, topic, wall_ms)
+            yield from self._encode_sticky(rows, ends, topic, wall_ms)
+            return
         partitions = self._partitions(rows, ends, topic)
         rows = _without_places(rows)
         lowest, highest = int(partitions.min()), int(partitions.max())
         if lowest == highest:
-            return self._encode_partition(rows, TopicPartition(topic.name, lowest), wall_ms)
+            yield from self._encode_partition(rows, TopicPartition(topic.name, lowest), wall_ms)
+            return
         order = np.argsort(partitions, kind="stable")
         rows = rows.take(pa.array(order))
         partitions = partitions[order]
         firsts = np.flatnonzero(np.diff(partitions, prepend=NO_PARTITION)).tolist()
-        encoded: list[tuple[TopicPartition, EncodedRows]] = []
         for first, last in zip(firsts, [*firsts[1:], len(partitions)], strict=True):
             target = TopicPartition(topic.name, int(partitions[first]))
-            encoded += self._encode_partition(rows.slice(first, last - first), target, wall_ms)
-        return encoded
+            yield from self._encode_partition(rows.slice(first, last - first), target, wall_ms)
 
     def _has_wishes(self, rows: Any) -> bool:
         """Whether anything but the size of rows may decide on their partitions."""
@@ -143,33 +144,42 @@ class TableIntake:
 
     def _encode_sticky(
         self, rows: Any, ends: Int64s, topic: TopicMetadata, wall_ms: int
-    ) -> list[tuple[TopicPartition, EncodedRows]]:
-        """Neighbours go to the same partition, so nothing has to be put into another order."""
-        rows = _without_places(rows)
-        encoded: list[tuple[TopicPartition, EncodedRows]] = []
-        for first, last, partition in self._sticky_runs(ends, topic):
-            encoded += self._encode_partition(
-                rows.slice(first, last - first), TopicPartition(topic.name, partition), wall_ms
-            )
-        return encoded
+    ) -> Iterator[tuple[TopicPartition, EncodedRows]]:
+        """Neighbours go to the same partition, each batch to one, so nothing has to be put into another order.
+
+        Batches are a little smaller than they could be: a small one left over would cost as much as a large one.
+        """
+        choice = self._choice(topic)
+        largest = int(np.diff(ends, prepend=0).max())
+        batch_size = min(self._batch_size, HEADER_SIZE + largest + _share(int(ends[-1]), self._batch_size))
+        taken = 0
+        for batch in self._encode_rows(_without_places(rows), topic.name, wall_ms, batch_size):
+            partition = choice.choose(topic.available, topic.partition_count)
+            yield TopicPartition(topic.name, partition), EncodedRows(batch.data, batch.record_count)
+            end = int(ends[batch.first_row + batch.record_count - 1])
+            choice.produced(end - taken)
+            taken = end
 
     def _encode_partition(
         self, rows: Any, target: TopicPartition, wall_ms: int
-    ) -> list[tuple[TopicPartition, EncodedRows]]:
+    ) -> Iterator[tuple[TopicPartition, EncodedRows]]:
+        for batch in self._encode_rows(rows, target.topic, wall_ms, self._batch_size):
+            yield target, EncodedRows(batch.data, batch.record_count)
+
+    def _encode_rows(self, rows: Any, topic: str, wall_ms: int, batch_size: int) -> Iterator[EncodedBatch]:
         settings = self._settings
         try:
-            batches = encode_columns(
+            yield from encode_columns(
                 rows,
                 codec=settings.codec,
                 level=settings.compression_level,
-                max_batch_size=self._batch_size,
+                max_batch_size=batch_size,
                 default_timestamp_ms=wall_ms,
                 transactional=settings.transactional_id is not None,
                 checksum=not settings.idempotent,  # else each batch is given its number before it is sent
             )
         except InvalidRecordError as e:
-            raise SerializationError(f"{target.topic}: {e.message}") from e
-        return [(target, EncodedRows(batch.data, batch.record_count)) for batch in batches]
+            raise SerializationError(f"{topic}: {e.message}") from e
 
     def _partitions(self, rows: Any, ends: Int64s, topic: TopicMetadata) -> Int64s:
         """For each row the one it asks for, or that of its key, or one that its neighbours go to as well."""
@@ -208,21 +218,26 @@ class TableIntake:
             partitions[rows[first:last]] = partition
 
     def _sticky_runs(self, ends: Int64s, topic: TopicMetadata) -> Iterator[tuple[int, int, int]]:
-        """Rows that go to one partition: the first, the one after the last, the partition.
-
-        As many bytes as a batch has, or a little less: a small batch left over would cost as much as a large one.
-        """
-        choice = self._choices.get(topic.name)
-        if choice is None:
-            choice = self._choices[topic.name] = StickyChoice(self._batch_size, self._random_below)
-        total = int(ends[-1])
-        share = -(-total // -(-total // self._batch_size))
+        """Rows that go to one partition: the first, the one after the last, the partition."""
+        choice = self._choice(topic)
+        share = _share(int(ends[-1]), self._batch_size)
         first = taken = 0
         while first < len(ends):
             last = max(first + 1, int(np.searchsorted(ends, taken + share, side="right")))
             yield first, last, choice.choose(topic.available, topic.partition_count)
             choice.produced(int(ends[last - 1]) - taken)
             first, taken = last, int(ends[last - 1])
+
+    def _choice(self, topic: TopicMetadata) -> StickyChoice:
+        choice = self._choices.get(topic.name)
+        if choice is None:
+            choice = self._choices[topic.name] = StickyChoice(self._batch_size, self._random_below)
+        return choice
+
+
+def _share(total: int, most: int) -> int:
+    """How large parts are that are equally large, no larger than `most`, and as few as possible."""
+    return -(-total // -(-total // most)) if total else 0
 
 
 def _without_places(rows: Any) -> Any:

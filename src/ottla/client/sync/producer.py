@@ -322,9 +322,8 @@ class Producer:
                 known = self._engine.metadata.use(name, now_ms)
             topics[name] = known or self._wait_for_topic(name)
         future = TableFuture()
-        for portion in self._tables.encode(prepared, topics):
-            for target, rows in portion:
-                future.add(self._append_encoded(target, rows))
+        for target, rows in self._tables.encode(prepared, topics):
+            future.add(self._append_encoded(target, rows))
             self._wake()
         return future
 
@@ -361,7 +360,7 @@ class Producer:
             self._accumulator.waiting -= 1
 
     def _wake(self) -> None:
-        self._thread.loop.call_soon_threadsafe(self._engine.wake)
+        self._engine.wake_from_thread()
 
     def _check_usable(self) -> None:
         error = self._unusable or self._engine.sender.fatal_error
