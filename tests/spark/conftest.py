@@ -15,8 +15,12 @@ from tests.spark.postgres import postgres as postgres
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For Java processes that soon end: compiling more thoroughly would take longer than they live."""
+SHORT_LIVED = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""For Java processes that soon end: compiling more thoroughly, and proving again what compilers of Spark's jars have
+proven, would take longer than they live."""
 
 # Read by every driver, also by those in processes of their own.
 os.environ["PYSPARK_SUBMIT_ARGS"] = (

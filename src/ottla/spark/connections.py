@@ -10,12 +10,15 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.client.core.admin_options import ADMIN_OPTIONS
-from ottla.client.sync import Admin, Consumer
+from ottla.client.sync import Admin
 
-BytesConsumer: TypeAlias = Consumer[bytes | None, bytes | None]
+if TYPE_CHECKING:
+    from ottla.client.sync import Consumer
+
+    BytesConsumer: TypeAlias = Consumer[bytes | None, bytes | None]
 _Key: TypeAlias = tuple[tuple[str, str], ...]
 
 _CLIENT_ID = "ottla-spark"
@@ -38,6 +41,8 @@ def admin_for(client: Mapping[str, str]) -> Admin:
 @contextmanager
 def consumer_for(settings: Mapping[str, str]) -> Iterator[BytesConsumer]:
     """A consumer nobody else uses meanwhile. It is kept for the next one, unless something went wrong with it."""
+    from ottla.client.sync import Consumer  # the process that asks for a query's offsets has no use for it
+
     settings = {"client.id": _CLIENT_ID, **settings}
     key = _key(settings)
     with _lock:

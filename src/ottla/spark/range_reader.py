@@ -9,19 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
 from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
 from ottla.client.errors import OffsetOutOfRangeError
-from ottla.spark.connections import BytesConsumer, consumer_for
+from ottla.spark.connections import consumer_for
 from ottla.spark.data_loss import report_loss
 from ottla.spark.offsets import OffsetRange
 from ottla.spark.options import SourceOptions
 from ottla.spark.source_schema import SourceColumns
 from ottla.spark.topic_offsets import log_bounds
+
+if TYPE_CHECKING:
+    from ottla.spark.connections import BytesConsumer
 
 _FETCH_BYTES = "4194304"
 _FETCH_WAIT_MS = "5"

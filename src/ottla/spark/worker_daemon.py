@@ -11,9 +11,10 @@ import gc
 
 from pyspark.daemon import manager
 
+import ottla.client.sync.consumer
 import ottla.client.sync.producer
 import ottla.spark.data_source
-import ottla.spark.sink  # noqa: F401  # like the two above, for the forks
+import ottla.spark.sink  # noqa: F401  # like those above, for the forks
 
 if __name__ == "__main__":
     # What is here stays: forks that look for garbage in it would only copy its pages.
