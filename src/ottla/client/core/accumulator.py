@@ -170,7 +170,9 @@ class Accumulator:
             if batch.lane is not None and batch.lane.length >= 0 and now_ms - batch.opened_ms >= self._steady_ms:
                 batch.close_lane()
 
-    def extend(self, batch: Batch, values: Sequence[bytes], ends: Sequence[int], start: int) -> int:
+    def extend(
+        self, batch: Batch, values: Sequence[bytes], lengths: Sequence[int], ends: Sequence[int], start: int
+    ) -> int:
         """Adds values from number `start` on to a batch, as many as fit; returns the number of the first left out.
 
         They get the timestamp of the batch's last record. `ends[n]` is the size of the values before number n.
@@ -185,7 +187,7 @@ class Accumulator:
         self.free_bytes -= more
         batch.reserved += more
         batch.room += more
-        batch.extend(values[start:end], size)
+        batch.extend(values[start:end], lengths[start:end], size)
         return end
 
     def _has_room(self, batch: Batch, size: int) -> bool:

@@ -162,12 +162,12 @@ class Batch:
         rows.append(record)
         return len(rows) - 1
 
-    def extend(self, values: Sequence[bytes], size: int) -> None:
+    def extend(self, values: Sequence[bytes], lengths: Sequence[int], size: int) -> None:
         """Adds values, for which there is room, with the timestamp of the last one there is."""
         self.close_lane()
         self._size += size
         self.values += values
-        self._lengths += map(len, values)
+        self._lengths += lengths
 
     def open_lane(self, most: int, timestamp_ms: int, *, is_timed: bool) -> Lane | None:
         """A way to add up to `most` values that are no longer than those there are; None if there is no room for one.

@@ -58,7 +58,8 @@ class PreparedRecord(NamedTuple):
 class PreparedValues(NamedTuple):
     topic: str
     values: Sequence[bytes]
-    ends: list[int]
+    lengths: list[int]
+    ends: Sequence[int]
     """The size of all values before each, and of all."""
     wall_ms: int
 
@@ -118,9 +119,19 @@ class RecordIntake:
         """Many values at once, if they are bytes and nothing but the sticky batch is to be considered; else None."""
         if not self.is_plain or set(map(type, values)) != {bytes}:
             return None
-        ends = list(accumulate(map(RECORD_OVERHEAD.__add__, map(len, values)), initial=0))
-        self._check_size(topic, max(map(len, values)) + RECORD_OVERHEAD)
-        return PreparedValues(topic, values, ends, wall_ms)
+        # A list that its owner changes while this waits for memory must not change what was measured.
+        values = list(values)
+        distinct = set(map(len, values))
+        longest = max(distinct)
+        self._check_size(topic, longest + RECORD_OVERHEAD)
+        if len(distinct) == 1:
+            # Nothing has to be added up, and numbers that are one object are compared in no time later.
+            size = longest + RECORD_OVERHEAD
+            lengths = [longest] * len(values)
+            return PreparedValues(topic, values, lengths, range(0, size * len(values) + 1, size), wall_ms)
+        lengths = list(map(len, values))
+        ends = list(accumulate(map(RECORD_OVERHEAD.__add__, lengths), initial=0))
+        return PreparedValues(topic, values, lengths, ends, wall_ms)
 
     def append_values(
         self, prepared: PreparedValues, start: int, metadata: TopicMetadata, now_ms: int
@@ -129,7 +140,7 @@ class RecordIntake:
 
         The answer is the batch, the index there of the first of them, and the number of the first left out.
         """
-        topic, values, ends, wall_ms = prepared
+        topic, values, lengths, ends, wall_ms = prepared
         fields: RecordFields = (None, values[start], (), wall_ms)
         size = ends[start + 1] - ends[start]
         count = metadata.partition_count
@@ -137,7 +148,7 @@ class RecordIntake:
         if batch is None:
             return None
         first = batch.record_count - 1
-        return batch, first, self._accumulator.extend(batch, values, ends, start + 1)
+        return batch, first, self._accumulator.extend(batch, values, lengths, ends, start + 1)
 
     def append(self, record: PreparedRecord, metadata: TopicMetadata, now_ms: int) -> Batch | None:
         """The batch that took the record as its last one; None if there is no memory."""
