@@ -135,7 +135,7 @@ class RangeReader:
 
     def _fit(self, rows: Any, end_offset: int) -> Iterator[Any]:
         """The rows of the range in the form Spark asked for."""
-        import pyarrow as pa  # not above: it starts a thread, and the process that workers are forked from has none
+        import pyarrow as pa  # not above: it may start a thread, and the process that workers are forked from must not
 
         offsets = rows.column(_OFFSET)
         if offsets[-1].as_py() >= end_offset:

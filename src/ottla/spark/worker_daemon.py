@@ -1,13 +1,15 @@
 """The process that Spark's Python workers are forked from: PySpark's own, which knows already what they will need.
 
 Every question about a source or a sink, and every task that finds no worker free, is a fork of it. What is imported
-here is not imported by each of them. Only what starts no thread may be: a fork has none of its parent's, and would wait
-for them. So pyarrow stays for the forks to import.
+here is not imported by each of them. It must start no thread: a fork has none of its parent's, and would wait for them.
 """
 
 from __future__ import annotations
 
 import gc
+import os
+import sys
+from importlib import import_module
 
 from pyspark.daemon import manager
 
@@ -16,7 +18,22 @@ import ottla.client.sync.producer
 import ottla.spark.data_source
 import ottla.spark.sink  # noqa: F401  # like those above, for the forks
 
+_WITHOUT_THREADS = {
+    "OMP_NUM_THREADS": "1",  # Spark's own setting for tasks; numpy's algebra would have as many threads
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+
+
+def load_worker(module: str) -> None:
+    """Loads what forks are to run, and pyarrow with it, unless the environment asks for threads."""
+    if all(os.environ.setdefault(name, text) == text for name, text in _WITHOUT_THREADS.items()):
+        import pyarrow  # noqa: F401  # for the forks
+
+        import_module(module)
+
+
 if __name__ == "__main__":
+    load_worker(sys.argv[1])
     # What is here stays: forks that look for garbage in it would only copy its pages.
     gc.collect()
     gc.freeze()

@@ -68,13 +68,26 @@ def test_workers_are_forked_from_our_daemon() -> None:
     assert command == [sys.executable, "-m", "ottla.spark.worker_daemon", "pyspark.worker", ""]
 
 
-def test_the_daemon_starts_no_threads() -> None:
+@pytest.mark.parametrize(
+    ("module", "environment", "is_loaded"),
+    [
+        ("pyspark.worker", {}, True),
+        ("pyspark.sql.worker.plan_data_source_read", {}, True),
+        ("pyspark.sql.worker.python_streaming_sink_runner", {}, True),
+        ("pyspark.sql.worker.write_into_data_source", {}, True),
+        ("pyspark.worker", {"OMP_NUM_THREADS": "2"}, False),
+    ],
+)
+def test_the_daemon_starts_no_threads(module: str, environment: dict[str, str], is_loaded: bool) -> None:
     """Its forks would be without them."""
     pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
     code = (
-        "import pathlib, sys, ottla.spark.worker_daemon;"
+        "import pathlib, sys; from ottla.spark.worker_daemon import load_worker; load_worker(sys.argv[1]);"
         "print(len(list(pathlib.Path('/proc/self/task').iterdir())),"
-        " *({'numpy', 'pandas', 'pyarrow'} & sys.modules.keys()))"
+        " *('pyarrow' in sys.modules, sys.argv[1] in sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["1"]
+    kept = {name: text for name, text in os.environ.items() if name not in ("OMP_NUM_THREADS", "JE_ARROW_MALLOC_CONF")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, module], env={**kept, **environment}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["1", str(is_loaded), str(is_loaded)]
