@@ -20,18 +20,17 @@ from ottla.base.types import TopicPartition
 from ottla.client.aio.cluster_link import ClusterLink
 from ottla.client.core.accumulator import Accumulator
 from ottla.client.core.batch_sender import BatchSender, PartitionResult, ProduceCall
-from ottla.client.core.metadata import BrokerAddress, MetadataCache, PartitionLeader, TopicMetadata
-from ottla.client.core.produce_frames import ProduceFrames
+from ottla.client.core.metadata import BrokerAddress, MetadataCache, TopicMetadata
+from ottla.client.core.produce_frames import ProduceFrames, read_reply
 from ottla.client.core.producer_batch import Batch, copy_of
 from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.core.producer_transaction import ProducerTransaction
 from ottla.client.core.settings import backoff_ms
 from ottla.client.errors import ClientError, MetadataTimeoutError, client_error
 from ottla.net.connection import Connection
-from ottla.wire.api_keys import ApiKey
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from ottla.wire.header import encode_request_parts, read_response_header
+from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.header import encode_request_parts
 
 log = logging.getLogger(__name__)
 
@@ -131,10 +130,12 @@ class ProducerEngine:
     def _pump(self) -> None:
         # Before anything is looked at: what is added from now on has to be announced again.
         self._pump_scheduled = self._pump_requested = False
-        if self._closed or self._broken:
-            return
+        if not self._closed and not self._broken:
+            self._guarded(self._look)
+
+    def _guarded(self, step: Callable[..., None], *arguments: object) -> None:
         try:
-            self._look()
+            step(*arguments)
         except Exception as e:
             self._break(e)
 
@@ -216,9 +217,9 @@ class ProducerEngine:
             )
         except Exception as e:
             # Not now: whoever looks at what is due has further requests to write, in their order.
-            self._loop.call_soon(self._failed, call, e)
+            self._loop.call_soon(self._guarded, self._failed, call, e)
         else:
-            reply.add_done_callback(lambda _: self._take_reply(call, version, reply))
+            reply.add_done_callback(lambda _: self._guarded(self._take_reply, call, version, reply))
 
     def _take_reply(self, call: ProduceCall, version: int, reply: asyncio.Future[memoryview]) -> None:
         error = reply.exception()
@@ -230,7 +231,7 @@ class ProducerEngine:
         try:
             place = call.batches[0].topic_partition
             stored = self._frames.stored(reply.result(), place, version)
-            results, endpoints = _read_reply(reply.result(), version) if stored is None else ({place: stored}, [])
+            results, endpoints = read_reply(reply.result(), version) if stored is None else ({place: stored}, [])
         except Exception as e:
             self._failed(call, e)
         else:
@@ -253,7 +254,7 @@ class ProducerEngine:
                     endpoints: list[BrokerAddress] = []
                 else:
                     frame = await self._exchange(connection, request, version, turn)
-                    results, endpoints = _read_reply(frame, version)
+                    results, endpoints = read_reply(frame, version)
             finally:
                 turn.end()
         except Exception as e:
@@ -480,29 +481,6 @@ class _Turn:
         if lock is not None:
             lock.release()
             self._on_end()
-
-
-def _read_reply(frame: memoryview, version: int) -> tuple[dict[TopicPartition, PartitionResult], list[BrokerAddress]]:
-    _, position = read_response_header(frame, ApiKey.PRODUCE, version)
-    response = ProduceResponse.decode(frame, version, position)[0]
-    results = {}
-    for topic in response.responses:
-        for entry in topic.partition_responses:
-            leader = entry.current_leader
-            message = entry.error_message
-            if entry.record_errors:
-                first = entry.record_errors[0]
-                reason = f"record {first.batch_index}: {first.batch_index_error_message}"
-                message = f"{message or 'a record was refused'} ({reason})"
-            results[TopicPartition(topic.name, entry.index)] = PartitionResult(
-                entry.error_code,
-                entry.base_offset,
-                entry.log_append_time_ms,
-                message,
-                PartitionLeader(leader.leader_id, leader.leader_epoch) if leader.leader_id >= 0 else None,
-            )
-    endpoints = [BrokerAddress(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]
-    return results, endpoints
 
 
 def _is_passing(error_code: int) -> bool:

@@ -212,6 +212,23 @@ def test_a_batch_fails_when_its_time_is_up_and_says_whether_it_was_sent() -> Non
     assert world.logs[0].values == [world.sent[0][0], world.sent[0][2]]
 
 
+def test_the_earliest_deadline_counts_even_if_its_batch_was_added_later() -> None:
+    """A sender that waits for memory may have looked at the clock long before."""
+    world = World(**{"batch.size": 0, "linger.ms": 0, "request.timeout.ms": 100, "delivery.timeout.ms": 1000})
+    start_ms = world.now_ms
+    world.now_ms = start_ms + 500
+    world.send()
+    world.now_ms = start_ms + 100
+    world.send()
+    (later, _, _), (earlier, _, _) = world.receipts
+    assert world.sender.expire(start_ms + 1099) == []
+    assert world.sender.next_wake_ms(start_ms + 1099) == earlier.deadline_ms == start_ms + 1100
+    assert world.sender.expire(start_ms + 1100) == [earlier]
+    assert world.sender.next_wake_ms(start_ms + 1100) == later.deadline_ms == start_ms + 1500
+    assert world.sender.expire(start_ms + 1500) == [later]
+    assert world.sender.next_wake_ms(start_ms + 1500) is None
+
+
 def test_one_record_that_is_too_large_fails_and_the_others_go_on() -> None:
     world = World(max_batch_bytes=150, **{"batch.size": 2000, "linger.ms": 0})
     world.send()
