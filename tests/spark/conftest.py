@@ -27,7 +27,7 @@ os.environ["PYSPARK_SUBMIT_ARGS"] = (
     f"--conf 'spark.driver.extraJavaOptions={SHORT_LIVED}' --conf 'spark.executor.extraJavaOptions={SHORT_LIVED}' "
     "pyspark-shell"
 )
-os.environ["SPARK_DAEMON_JAVA_OPTS"] = SHORT_LIVED
+os.environ["SPARK_DAEMON_JAVA_OPTS"] = os.environ["SPARK_LAUNCHER_OPTS"] = SHORT_LIVED
 
 
 @pytest.fixture(scope="session")
