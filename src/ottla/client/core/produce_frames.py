@@ -1,7 +1,7 @@
 """Produce requests of one batch, and what replies say.
 
 The declared codec writes an example of a request, and of the reply that all was stored, once for each partition. After
-that only what differs is put in, or read: it takes a tenth of the time.
+that only what differs is put in, or read: it takes a quarter of the time.
 """
 
 from __future__ import annotations
