@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ottla.net.server_connection import HELD_ROOM_BYTES
-from ottla.net.turns import TURNS_PER_CALLBACK, Turns
+from ottla.net.turns import LINGERING_POLLS, SKIPPED_AT_MOST, TURNS_PER_CALLBACK, Turns
 from ottla.wire.frame import SHARED_BUFFER_BYTES
 
 from .conftest import ScriptedService, StartServer, framed
@@ -224,3 +224,46 @@ def test_turns_that_are_closed_by_what_they_serve_end(turns: Turns, readable: li
     turns.watch_readable(readable[0], serve)
     loop.run_forever()
     assert not failures
+
+
+class _Polls:
+    """Stands in front of a server's poll: counts, and has the next request come when it was asked so many times."""
+
+    def __init__(self, turns: Turns, request: Callable[[], None]) -> None:
+        self.count = 0
+        self.request_at: int | None = None
+        self._poll, self._request = turns._poll, request
+        turns._poll = self
+
+    def __call__(self, timeout: float = -1, max_events: int = -1) -> list[tuple[int, int]]:
+        self.count += 1
+        if self.count == self.request_at:
+            self._request()
+        return self._poll(timeout, max_events)
+
+
+def test_the_next_request_of_a_client_alone_is_waited_for_as_long_as_that_is_of_use(turns: Turns) -> None:
+    read_end, write_end = os.pipe()
+    served: list[bytes] = []
+    turns.watch_readable(read_end, lambda: served.append(os.read(read_end, 1)))
+    polls = _Polls(turns, lambda: os.write(write_end, b"b") and None)
+
+    def polls_after(request: bytes) -> int:
+        before = polls.count
+        os.write(write_end, request)
+        turns._run()
+        return polls.count - before
+
+    # One poll finds the request, one finds no other, and then comes what is said to be worth waiting.
+    assert polls_after(b"a") == 2 + LINGERING_POLLS
+    assert [polls_after(b"a") for _ in range(4)] == [2, 2 + LINGERING_POLLS, 2, 2]
+    polls_after(b"a")
+    polls.request_at = polls.count + 2 + LINGERING_POLLS // 2
+    served.clear()
+    polls_after(b"a")
+    assert served == [b"a", b"b"], "the second came while it was waited for, and needed no way through the loop"
+    in_vain = [polls_after(b"a") > 2 for _ in range(5 * SKIPPED_AT_MOST)]
+    assert sum(in_vain) < 20, "who never comes in time is hardly waited for any more"
+    for fd in (read_end, write_end):
+        turns.forget(fd)
+        os.close(fd)
