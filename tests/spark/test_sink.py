@@ -63,7 +63,9 @@ def nothing_is_open(admin: ottla.Admin, topic: str) -> bool:
     return dict(admin.list_offsets(latest)) == dict(admin.list_offsets(latest, read_committed=True))
 
 
-def fails_in_task_1(attempts: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def fails_in_task_1(
+    attempts: int, wait_before: Callable[[], None] | None = None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Passes rows on, but fails in the middle of task 1, the first so many times."""
 
     def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -73,6 +75,8 @@ def fails_in_task_1(attempts: int) -> Callable[[Iterator[pa.RecordBatch]], Itera
         assert context is not None
         for index, batch in enumerate(batches):
             if index == 1 and context.partitionId() == 1 and context.attemptNumber() < attempts:
+                if wait_before is not None:
+                    wait_before()
                 raise RuntimeError("an accident in a task")
             yield batch
 
@@ -165,9 +169,17 @@ def test_a_task_that_fails_once_is_tried_again(
 def test_a_job_that_fails_leaves_nothing_visible_and_nothing_open(
     spark: SparkSession, spark_broker: BrokerProcess, admin: ottla.Admin, topic: str, write: Write
 ) -> None:
+    servers = spark_broker.bootstrap
+
+    def wait_for_the_other_task() -> None:
+        latest = {ottla.TopicPartition(topic, partition): ottla.OffsetSpec.LATEST for partition in PARTITIONS}
+        with ottla.Admin(bootstrap_servers=servers) as asking:
+            wait_until(lambda: sum(end.offset for end in asking.list_offsets(latest).values()) >= 30_000)
+
     frame = spark.range(0, 60_000, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+    failing = frame.mapInArrow(fails_in_task_1(99, wait_for_the_other_task), "value string")
     with pytest.raises(PySparkException, match="an accident in a task"):
-        write(frame.mapInArrow(fails_in_task_1(99), "value string"), topic=topic, deliveryGuarantee="exactly-once")
+        write(failing, topic=topic, deliveryGuarantee="exactly-once")
     assert values_in(spark_broker, topic) == Counter()
     assert nothing_is_open(admin, topic)
     read = read_all(spark_broker.bootstrap, topic, PARTITIONS, "read_uncommitted")

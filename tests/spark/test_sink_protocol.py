@@ -111,7 +111,7 @@ crashes = st.one_of(
 scripts = st.lists(st.lists(crashes, max_size=2), min_size=1, max_size=3)
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(script=scripts, late=st.booleans())
 def test_every_row_is_there_once_after_any_crashes(
     admin: ottla.Admin, spark_broker: BrokerProcess, script: list[list[tuple[str, int]]], late: bool
