@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHORT_LIVED = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m "
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -XX:MetaspaceSize=256m "
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
 """For Java processes that soon end: compiling more thoroughly, and proving again what compilers of Spark's jars have
-proven, would take longer than they live."""
+proven, would take longer than they live. The room for compiled code is what it is without the first of these: the
+session that tests share would fill the 48 MB it leaves, go on without a compiler, and end up without new classes."""
 
 # Read by every driver, also by those in processes of their own.
 os.environ["PYSPARK_SUBMIT_ARGS"] = (
