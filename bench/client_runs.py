@@ -122,6 +122,10 @@ def _row(case: ClientCase, name: str, value_bytes: int, results: dict[str, list[
     row.notes = "processor time per message: " + ", ".join(f"{side} {spent:.2f} µs" for side, spent in cpu_us.items())
     if case.target is not None:
         row.floor, row.goal = case.target.floor, case.target.goal
+    if sink := results.get(cases.CLIENT_SEND_LIMIT):
+        # Whatever a producer sends, its broker has to receive and write. Fetches have no such limit: the broker sends
+        # from memory that is mapped already, and is faster than a program that sends a file.
+        row.limit = statistics.median(result["messages_per_s"] for result in sink) / other
     return row
 
 

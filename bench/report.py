@@ -17,7 +17,13 @@ from bench.row import Row
 RESULTS = Path(__file__).parent / "results"
 _COLUMNS = ("case", "broker", "against", "other", "ratio", "floor", "goal", "verdict")
 _STYLES = {"goal": "green", "floor": "yellow", "MISS": "bold red"}
-_COLOURS = {"goal": "#2a7f4f", "floor": "#c9a227", "MISS": "#b3382c", "for information": "#888888"}
+_COLOURS = {
+    "goal": "#2a7f4f",
+    "floor": "#c9a227",
+    "MISS": "#b3382c",
+    "for information": "#888888",
+    "beyond the limit": "#888888",
+}
 
 
 def cells(row: Row) -> list[str]:
