@@ -35,7 +35,7 @@ def row(number: int) -> dict[str, Any]:
 def test_a_table_arrives_as_messages(ottla_broker: EmbeddedBroker, codec: Codec) -> None:
     topic = ottla_broker.new_topic("table")
     table = pa.Table.from_pylist([row(number) for number in range(ROWS)])
-    batches = encode_columns(table, codec=codec, max_batch_size=8_000)
+    batches = list(encode_columns(table, codec=codec, max_batch_size=8_000))
     assert len(batches) > 3
     with RawClient(ottla_broker.port) as client:
         for batch in batches:
