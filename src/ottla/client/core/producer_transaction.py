@@ -80,6 +80,9 @@ class ProducerTransaction:
     # The user's calls
 
     def initialized(self) -> None:
+        # A commit or an abort leads to the same state, but not by this call.
+        if self.state is not TransactionState.UNINITIALIZED:
+            self._refuse("init_transactions")
         self._move(TransactionState.READY, "init_transactions")
 
     def begin(self) -> None:

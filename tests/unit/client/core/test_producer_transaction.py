@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.base.errors import ErrorCode
@@ -31,7 +31,13 @@ def test_every_call_in_every_state(state: TransactionState, call: str) -> None:
     transaction.state = state
     if state in (S.ABORTABLE_ERROR, S.FATAL_ERROR):
         transaction.error = ABORTABLE
-    allowed = state is S.IN_TRANSACTION if call == "check_sending" else TARGETS[call] in ALLOWED[state]
+    match call:
+        case "check_sending":
+            allowed = state is S.IN_TRANSACTION
+        case "initialized":
+            allowed = state is S.UNINITIALIZED
+        case _:
+            allowed = TARGETS[call] in ALLOWED[state]
     if allowed:
         getattr(transaction, call)()
         assert transaction.state is TARGETS.get(call, state)
@@ -43,6 +49,7 @@ def test_every_call_in_every_state(state: TransactionState, call: str) -> None:
         assert transaction.state is state
 
 
+@example(["initialized", "begin", "start_commit", "write", "initialized"])
 @given(st.lists(st.sampled_from([*CALLS, "abortable", "fatal", "write"])))
 def test_random_walks_never_leave_the_table(calls: list[str]) -> None:
     transaction = ProducerTransaction()
