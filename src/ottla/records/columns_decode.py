@@ -7,6 +7,7 @@ the headers of records are passed over unless they are asked for. Keys and value
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ MAX_DECODED: Final = 1 << 30
 """Decoding stops before the batch that would take it beyond this: Arrow counts the bytes of a column in 31 bits."""
 
 _GROUP_SIZE: Final = 2 << 20
+_KEPT_ROWS: Final = 1 << 14
 
 
 class DecodedColumns(NamedTuple):
@@ -167,13 +169,36 @@ def _check_room(header: BatchHeader, size: int, max_uncompressed: int) -> None:
         raise CorruptBatchError(f"{header.record_count} records cannot be in {size} bytes")
 
 
+def _topic_column(topic: str, rows: int) -> Any:
+    if rows > _KEPT_ROWS:
+        return pa.repeat(pa.scalar(topic, pa.string()), rows)
+    return _kept_topic_column(topic).slice(0, rows)
+
+
+@lru_cache(maxsize=16)
+def _kept_topic_column(topic: str) -> Any:
+    """The column with the most rows that are kept: all others are its beginning."""
+    return pa.repeat(pa.scalar(topic, pa.string()), _KEPT_ROWS)
+
+
+def _number_column(kind: Any, numbers: Any) -> Any:
+    """An Arrow array over a NumPy array, which must be of the same kind."""
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+_INT32: Final = pa.int32()
+_INT64: Final = pa.int64()
+_MILLISECONDS: Final = pa.timestamp("ms", tz="UTC")
+
 _COLUMNS: Final[dict[str, Callable[[Any, str, int], Any]]] = {
     "key": lambda fields, topic, partition: fields.keys(),
     "value": lambda fields, topic, partition: fields.values(),
-    "topic": lambda fields, topic, partition: pa.repeat(pa.scalar(topic, pa.string()), len(fields.offsets)),
-    "partition": lambda fields, topic, partition: pa.array(np.full(len(fields.offsets), partition, np.int32)),
-    "offset": lambda fields, topic, partition: pa.array(fields.offsets),
-    "timestamp": lambda fields, topic, partition: pa.array(fields.timestamps).view(pa.timestamp("ms", tz="UTC")),
-    "timestampType": lambda fields, topic, partition: pa.array(fields.timestamp_types),
+    "topic": lambda fields, topic, partition: _topic_column(topic, len(fields.offsets)),
+    "partition": lambda fields, topic, partition: _number_column(
+        _INT32, np.full(len(fields.offsets), partition, np.int32)
+    ),
+    "offset": lambda fields, topic, partition: _number_column(_INT64, fields.offsets),
+    "timestamp": lambda fields, topic, partition: _number_column(_MILLISECONDS, fields.timestamps),
+    "timestampType": lambda fields, topic, partition: _number_column(_INT32, fields.timestamp_types),
     "headers": lambda fields, topic, partition: fields.headers(),
 }

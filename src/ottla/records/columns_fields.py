@@ -21,6 +21,7 @@ from ottla.records.columns_varint import Int64s, Octets, read_varints
 from ottla.records.scan import raise_negative_length
 
 _MAX_INT64: Final = (1 << 63) - 1
+_FAR_FROM_OVERFLOW: Final = 1 << 62
 
 
 class Payload(NamedTuple):
@@ -60,6 +61,23 @@ class RunFields(_Numbers):
     def __init__(self, octets: Octets, runs: list[Run]) -> None:
         self._octets = octets
         self._runs = runs
+
+    def take_as_they_come(self, offset_deltas: Int64s, timestamp_deltas: Int64s, headers: list[BatchHeader]) -> None:
+        """The numbers of batches without gaps, which need no further check. Made of the given arrays in place."""
+        self.offsets = offset_deltas
+        self.timestamps = timestamp_deltas
+        types = np.empty(len(offset_deltas), np.int32)
+        done = 0
+        for header in headers:
+            own = slice(done, done + header.record_count)
+            offset_deltas[own] += header.base_offset
+            if header.attributes & LOG_APPEND_TIME_BIT:
+                timestamp_deltas[own] = header.max_timestamp
+            else:
+                timestamp_deltas[own] += header.base_timestamp
+            types[own] = header.timestamp_type
+            done = own.stop
+        self.timestamp_types = types
 
     def keys(self) -> Any:
         return keys_of(self._octets, self._runs)
@@ -148,16 +166,36 @@ def _read_run_fields(buf: ReadBuffer, octets: Octets, payloads: list[Payload]) -
     timestamp_deltas = np.empty_like(offset_deltas)
     runs: list[Run] = []
     done = 0
+    has_no_gaps = True
     for payload in payloads:
         own = slice(done, done + payload.header.record_count)
         found = read_runs(buf, octets, payload.start, payload.end, timestamp_deltas[own], offset_deltas[own])
         if found is None:
             return None
+        has_no_gaps = has_no_gaps and _has_no_gaps(payload.header, found)
         runs += found
         done = own.stop
     fields = RunFields(octets, runs)
-    fields.take(offset_deltas, timestamp_deltas, payloads, counts)
+    if has_no_gaps:
+        fields.take_as_they_come(offset_deltas, timestamp_deltas, [payload.header for payload in payloads])
+    else:
+        fields.take(offset_deltas, timestamp_deltas, payloads, counts)
     return fields
+
+
+def _has_no_gaps(header: BatchHeader, runs: list[Run]) -> bool:
+    """Whether the offset deltas are known to be 0, 1, 2 and so on, and all numbers to be within 64 bits."""
+    expected = 0
+    for run in runs:
+        if not run.is_even or run.first_delta != expected:
+            return False
+        expected += run.rows
+    return (
+        expected <= header.last_offset_delta + 1
+        and header.last_offset <= _MAX_INT64
+        # The timestamps of a run take four bytes at most.
+        and abs(header.base_timestamp) < _FAR_FROM_OVERFLOW
+    )
 
 
 def _counts(payloads: list[Payload]) -> Int64s:

@@ -9,6 +9,7 @@ damaged.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,10 +23,13 @@ from ottla.records.runs import Shape, shape_at
 Words = npt.NDArray[np.uint64]
 
 _WORD: Final = 8
+_WORD_MASK: Final = (1 << 64) - 1
 _WINDOW_MAX: Final = 64
 _MEAN_RUN_MIN: Final = 16
 _VARINT_SIZE_MAX: Final = 4
 _LOW_BITS: Final = np.uint64(0x7F)
+_KNOWN_DELTAS: Final = 1 << 15
+"""The bytes of offset deltas below this are kept, for who looks for offsets that go up by one."""
 
 
 class Run(NamedTuple):
@@ -34,6 +38,9 @@ class Run(NamedTuple):
     start: int
     rows: int
     shape: Shape
+    first_delta: int
+    is_even: bool
+    """Known to be the same but for keys, values and offsets, which go up by one."""
 
 
 def read_runs(
@@ -54,10 +61,10 @@ def read_runs(
         if shape is None or pos + shape.size > end or _has_long_varints(shape):
             return None
         numbers = timestamp_deltas[done:], offset_deltas[done:]
-        found = _read_run(buf, octets, pos, min(count - done, (end - pos) // shape.size), shape, *numbers)
-        runs.append(Run(pos, found, shape))
-        done += found
-        pos += found * shape.size
+        run = _read_run(buf, octets, pos, min(count - done, (end - pos) // shape.size), shape, *numbers)
+        runs.append(run)
+        done += run.rows
+        pos += run.rows * shape.size
         if done < count and done < _MEAN_RUN_MIN * len(runs):
             return None
     return runs if pos == end else None
@@ -83,20 +90,25 @@ def _read_run(
     shape: Shape,
     timestamp_deltas: Int64s,
     offset_deltas: Int64s,
-) -> int:
-    """How many records, at most `limit`, the run has. Their numbers are put into the two arrays."""
-    timestamp_deltas[0] = _number(buf, pos + shape.timestamp_at, shape.timestamp_width)
+) -> Run:
+    """The run that begins with the record at `pos`, of `limit` records at most. Their numbers go into the two arrays."""
+    timestamp_deltas[0] = timestamp = _number(buf, pos + shape.timestamp_at, shape.timestamp_width)
     offset_deltas[0] = first = _number(buf, pos + shape.delta_at, shape.delta_width)
     # Where offsets have no gaps, more records cannot have deltas of this width.
     limit = min(limit, (1 << (7 * shape.delta_width - 1)) - first)
     # A window begins with the byte before the record, which ends the record before it.
     window = -(-(shape.value_at + 1) // _WORD) * _WORD
     if limit < 2 or window > min(shape.size, _WINDOW_MAX):
-        return 1
+        return Run(pos, 1, shape, first, is_even=True)
     words: list[Words] = [
         np.ndarray((limit - 1,), "<u8", octets, pos + shape.size - 1 + at, (shape.size,)).astype(np.uint64)
         for at in range(0, window, _WORD)
     ]
+    if _is_even(words, buf, pos, first, shape):
+        count = limit - 1 if octets[pos + limit * shape.size - 1] else limit
+        timestamp_deltas[:count] = timestamp
+        offset_deltas[:count] = np.arange(first, first + count)
+        return Run(pos, count, shape, first, is_even=True)
     expected, mask = _expected(shape, window)
     differing = (words[0] ^ expected[0]) & mask[0]
     for word, want, bits in zip(words[1:], expected[1:], mask[1:], strict=True):
@@ -112,7 +124,71 @@ def _read_run(
         words = [word[: count - 1] for word in words]
         timestamp_deltas[1:count] = _numbers(words, shape.timestamp_at + 1, shape.timestamp_width)
         offset_deltas[1:count] = _numbers(words, shape.delta_at + 1, shape.delta_width)
-    return max(count, 1)
+    return Run(pos, max(count, 1), shape, first, is_even=False)
+
+
+class _Check(NamedTuple):
+    """What one word of a window has to be."""
+
+    as_in_first: int
+    """The bits that all records of the run share."""
+    deltas: Words | None
+    """Which bits are added by each offset delta, from 0 on; None if there are no such bits in this word."""
+    mask: np.uint64 | None
+    """All bits that are compared; None if none is left out."""
+
+
+def _is_even(words: Sequence[Words], buf: ReadBuffer, pos: int, first: int, shape: Shape) -> bool:
+    """Whether the windows of the second record and those after it are what the first one's head makes expect.
+
+    Most runs are: a producer that is fast enough to fill them gives many records the same time.
+    """
+    rows = len(words[0])
+    if not 0 <= first < _KNOWN_DELTAS - rows:
+        return False
+    head = int.from_bytes(buf[pos : pos + _WORD * len(words) - 1], "little") << 8
+    checks = _checks(len(words), shape.delta_at, shape.delta_width, shape.key_at, shape.key_size, shape.value_at)
+    all_differing: Words | None = None
+    for word, check in zip(words, checks, strict=True):
+        differing = word ^ np.uint64(head & check.as_in_first)
+        if check.deltas is not None:
+            differing ^= check.deltas[first + 1 : first + 1 + rows]
+        if check.mask is not None:
+            differing &= check.mask
+        all_differing = differing if all_differing is None else all_differing | differing
+        head >>= 8 * _WORD
+    assert all_differing is not None
+    return not all_differing.any()
+
+
+@lru_cache(maxsize=64)
+def _checks(words: int, delta_at: int, delta_width: int, key_at: int, key_size: int, value_at: int) -> list[_Check]:
+    """For windows, which have one byte more in front than records have."""
+    delta = ((1 << 8 * delta_width) - 1) << 8 * (delta_at + 1)
+    compared = (1 << 8 * (value_at + 1)) - 1
+    if key_size > 0:
+        compared &= ~(((1 << 8 * key_size) - 1) << 8 * (key_at + 1))
+    made = []
+    for index, deltas in enumerate(_delta_words(words, delta_at + 1, delta_width)):
+        bits = compared >> 64 * index & _WORD_MASK
+        mask = None if bits == _WORD_MASK else np.uint64(bits)
+        made.append(_Check(bits & ~(delta >> 64 * index), deltas, mask))
+    return made
+
+
+def _delta_words(words: int, at: int, width: int) -> list[Words | None]:
+    """The offset deltas as varints of `width` bytes, where they stand in a window."""
+    numbers = np.arange(0, 2 * min(1 << (7 * width - 1), _KNOWN_DELTAS), 2, dtype=np.uint64)
+    made: list[Words | None] = [None] * words
+    for index in range(width):
+        octet = numbers >> np.uint64(7 * index) & _LOW_BITS
+        if index < width - 1:
+            octet |= np.uint64(0x80)
+        word, byte = divmod(at + index, _WORD)
+        placed = octet << np.uint64(8 * byte)
+        before = made[word]
+        made[word] = placed if before is None else before | placed
+    return made
 
 
 def _expected(shape: Shape, window: int) -> tuple[Words, Words]:

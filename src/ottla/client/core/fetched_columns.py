@@ -151,7 +151,7 @@ def _joined(parts: list[Any], schema: Any) -> Any:
     if not parts:
         return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
     if len(parts) == 1:
-        return parts[0].select(schema.names)
+        return parts[0] if parts[0].num_columns == len(schema) else parts[0].select(schema.names)
     return pa.Table.from_batches([part.select(schema.names) for part in parts]).combine_chunks().to_batches()[0]
 
 
