@@ -229,6 +229,19 @@ def test_after_close(client: Client, broker: BrokerProcess, new_topic: str) -> N
         producer.close()
 
 
+def test_a_second_initialization_is_refused_and_costs_nothing(
+    client: Client, broker: BrokerProcess, new_topic: str
+) -> None:
+    with client(bootstrap_servers=broker.bootstrap, transactional_id=f"tx-{new_topic}") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(new_topic, b"a").result(10)
+        with pytest.raises(TransactionStateError, match="commit or abort the open transaction"):
+            producer.init_transactions()
+        producer.commit_transaction()
+    assert values_of(broker.bootstrap, new_topic) == [b"a"]
+
+
 def test_a_transaction_is_seen_whole_or_not_at_all(client: Client, broker: BrokerProcess, new_topic: str) -> None:
     with client(bootstrap_servers=broker.bootstrap, transactional_id=f"tx-{new_topic}") as producer:
         with pytest.raises(TransactionStateError, match="init_transactions"):

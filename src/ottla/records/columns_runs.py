@@ -91,7 +91,7 @@ def _read_run(
     timestamp_deltas: Int64s,
     offset_deltas: Int64s,
 ) -> Run:
-    """The run that begins with the record at `pos`, of `limit` records at most. Their numbers go into the two arrays."""
+    """The run that begins at `pos`, of `limit` records at most. Their numbers are put into the two arrays."""
     timestamp_deltas[0] = timestamp = _number(buf, pos + shape.timestamp_at, shape.timestamp_width)
     offset_deltas[0] = first = _number(buf, pos + shape.delta_at, shape.delta_width)
     # Where offsets have no gaps, more records cannot have deltas of this width.

@@ -83,6 +83,8 @@ class Transactions:
     # The user's calls
 
     async def init(self) -> None:
+        # Before the coordinator is asked: it would give a new epoch, and shut out what this producer has in flight.
+        self._transaction.check_initializing()
         await self._init_producer(-1, -1)
         with self._engine.lock:
             self._transaction.initialized()

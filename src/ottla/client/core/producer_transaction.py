@@ -79,10 +79,13 @@ class ProducerTransaction:
 
     # The user's calls
 
-    def initialized(self) -> None:
-        # A commit or an abort leads to the same state, but not by this call.
+    def check_initializing(self) -> None:
         if self.state is not TransactionState.UNINITIALIZED:
             self._refuse("init_transactions")
+
+    def initialized(self) -> None:
+        # The end of a commit or an abort leads to the same state, but not by this call.
+        self.check_initializing()
         self._move(TransactionState.READY, "init_transactions")
 
     def begin(self) -> None:
