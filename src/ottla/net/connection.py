@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar, cast
 
 from ottla import __version__
-from ottla.base.errors import DecodeError, ErrorCode, KafkaError, ProtocolError, kafka_error
+from ottla.base.errors import DecodeError, ErrorCode, KafkaError, OttlaError, ProtocolError, kafka_error
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.apis import API_TABLE
 from ottla.wire.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -59,7 +59,7 @@ class Connection:
             MAX_RESPONSE_BYTES, buffers or BufferPool(SHARED_BUFFER_BYTES), trusted_bytes=TRUSTED_RESPONSE_BYTES
         )
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[tuple[int, asyncio.Future[memoryview]]] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[memoryview] | _Told]] = deque()
         """Correlation ids in the order of their requests, which is the order of the replies."""
         self._last_correlation_id = -1
         self._closed: asyncio.Future[KafkaError] = self._loop.create_future()
@@ -132,7 +132,7 @@ class Connection:
         `encode` gets the correlation id and gives the whole frame, size included, or its parts. The reply comes without
         its size and belongs to the caller: nothing else will write to that memory.
         """
-        await self._wait_until_writable()
+        await self.wait_until_writable()
         reply = self._begin(encode)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -160,6 +160,39 @@ class Connection:
         reply.add_done_callback(lambda _: timer.cancel())
         return reply
 
+    def request_then(
+        self,
+        message: Request,
+        response_class: type[R],
+        then: Callable[[R | OttlaError], None],
+        *,
+        version: int,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> None:
+        """The same as `request` for a connection that `is_writable`; `then` gets the reply, or why there is none.
+
+        It is called as soon as the reply has come in, not in the event loop's next round, and must not raise.
+        """
+
+        def take(frame: memoryview | OttlaError) -> None:
+            timer.cancel()
+            if isinstance(frame, OttlaError):
+                then(frame)
+                return
+            try:
+                _, position = read_response_header(frame, message.API_KEY, version)
+                response = response_class.decode(frame, version, position)[0]
+            except OttlaError as e:
+                then(e)
+            else:
+                then(response)
+
+        reply = _Told(take)
+        timer = self._loop.call_later(timeout_ms / 1000, self._expire, reply, timeout_ms)
+        frame = encode_request_frame(message, version, self._next_correlation_id(), self.client_id)
+        self._waiting.append((self._last_correlation_id, reply))
+        self._write(frame)
+
     def _begin(self, encode: Callable[[int], Frame]) -> asyncio.Future[memoryview]:
         frame = encode(self._next_correlation_id())
         reply: asyncio.Future[memoryview] = self._loop.create_future()
@@ -167,7 +200,7 @@ class Connection:
         self._write(frame)
         return reply
 
-    def _expire(self, reply: asyncio.Future[memoryview], timeout_ms: int) -> None:
+    def _expire(self, reply: asyncio.Future[memoryview] | _Told, timeout_ms: int) -> None:
         if not reply.done():
             reply.set_exception(self._too_late(timeout_ms))
             self._give_up()
@@ -184,10 +217,10 @@ class Connection:
     async def send(self, message: Request, *, version: int | None = None) -> None:
         """Sends a request that has no reply, such as a produce with acks=0."""
         used = self.version_for(type(message)) if version is None else version
-        await self._wait_until_writable()
+        await self.wait_until_writable()
         self._write(encode_request_frame(message, used, self._next_correlation_id(), self.client_id))
 
-    async def _wait_until_writable(self) -> None:
+    async def wait_until_writable(self) -> None:
         while self._writable is not None and not self.is_closed:
             await asyncio.shield(self._writable)
         # A write that failed is told to us only in the loop's next round. Until then writing would only be noise.
@@ -303,6 +336,23 @@ class Connection:
                 self._direct = socket.socket(fileno=os.dup(sock.fileno()))
                 self._direct.setblocking(False)
 
+    def receive_now(self) -> None:
+        """Takes in what has come already, as the event loop would: for its thread, while the loop does not run.
+
+        The end of the connection, and whatever is wrong with it, is left for the loop to find.
+        """
+        while self._direct is not None and self._waiting and not self.is_closed:
+            buffer = self._reader.receive_buffer()
+            try:
+                count = self._direct.recv_into(buffer)
+            except OSError:
+                return
+            if not count:
+                return
+            self._received(count)
+            if count < len(buffer):
+                return
+
     def _received(self, count: int) -> None:
         try:
             frames = self._reader.received(count)
@@ -330,6 +380,27 @@ class Connection:
         writable, self._writable = self._writable, None
         if writable is not None and not writable.done():
             writable.set_result(None)
+
+
+class _Told:
+    """Takes the place of a future that nobody waits for: a function is told what became of it, and at once."""
+
+    __slots__ = ("_is_done", "_tell")
+
+    def __init__(self, tell: Callable[[memoryview | OttlaError], None]) -> None:
+        self._tell = tell
+        self._is_done = False
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, frame: memoryview) -> None:
+        self._is_done = True
+        self._tell(frame)
+
+    def set_exception(self, error: KafkaError) -> None:
+        self._is_done = True
+        self._tell(error)
 
 
 class _Receiver(asyncio.BufferedProtocol):

@@ -38,6 +38,9 @@ class _Numbers:
     offsets: Int64s
     timestamps: Int64s
     timestamp_types: npt.NDArray[np.int32]
+    first_offset: int
+    """The lowest; so the last is the highest."""
+    last_offset: int
 
     def take(self, offset_deltas: Int64s, timestamp_deltas: Int64s, payloads: list[Payload], counts: Int64s) -> None:
         # A batch that compaction has emptied is still a batch, but has no rows to repeat anything for.
@@ -48,10 +51,12 @@ class _Numbers:
         self.timestamps = _timestamps(timestamp_deltas, headers, counts)
         self.timestamp_types = np.repeat(np.array([int(header.timestamp_type) for header in headers], np.int32), counts)
 
+        self.first_offset = int(self.offsets.min()) if self.offsets.size else 0
+        self.last_offset = int(self.offsets.max()) if self.offsets.size else -1
+
     def are_within(self, start_offset: int, end_offset: int | None) -> bool:
-        offsets = self.offsets
-        return not offsets.size or (
-            int(offsets.min()) >= start_offset and (end_offset is None or int(offsets.max()) < end_offset)
+        return not len(self.offsets) or (
+            self.first_offset >= start_offset and (end_offset is None or self.last_offset < end_offset)
         )
 
 
@@ -78,6 +83,8 @@ class RunFields(_Numbers):
             types[own] = header.timestamp_type
             done = own.stop
         self.timestamp_types = types
+        self.first_offset = min((header.base_offset for header in headers), default=0)
+        self.last_offset = max((header.base_offset + header.record_count - 1 for header in headers), default=-1)
 
     def keys(self) -> Any:
         return keys_of(self._octets, self._runs)
@@ -161,9 +168,9 @@ def read_fields(
 
 def _read_run_fields(buf: ReadBuffer, octets: Octets, payloads: list[Payload]) -> RunFields | None:
     """None if there are other records than those of long runs."""
-    counts = _counts(payloads)
-    offset_deltas: Int64s = np.empty(int(counts.sum()), np.int64)
-    timestamp_deltas = np.empty_like(offset_deltas)
+    rows = sum(payload.header.record_count for payload in payloads)
+    offset_deltas: Int64s = np.empty(rows, np.int64)
+    timestamp_deltas: Int64s = np.empty(rows, np.int64)
     runs: list[Run] = []
     done = 0
     has_no_gaps = True
@@ -179,7 +186,7 @@ def _read_run_fields(buf: ReadBuffer, octets: Octets, payloads: list[Payload]) -
     if has_no_gaps:
         fields.take_as_they_come(offset_deltas, timestamp_deltas, [payload.header for payload in payloads])
     else:
-        fields.take(offset_deltas, timestamp_deltas, payloads, counts)
+        fields.take(offset_deltas, timestamp_deltas, payloads, _counts(payloads))
     return fields
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ottla.base.types import ReadBuffer
 from ottla.records.columns_varint import Int64s, Octets, binary_array
-from ottla.records.runs import Shape, shape_at
+from ottla.records.runs import Shape, shape_at, signed_number_at
 
 Words = npt.NDArray[np.uint64]
 
@@ -92,8 +92,8 @@ def _read_run(
     offset_deltas: Int64s,
 ) -> Run:
     """The run that begins at `pos`, of `limit` records at most. Their numbers are put into the two arrays."""
-    timestamp_deltas[0] = timestamp = _number(buf, pos + shape.timestamp_at, shape.timestamp_width)
-    offset_deltas[0] = first = _number(buf, pos + shape.delta_at, shape.delta_width)
+    timestamp_deltas[0] = timestamp = signed_number_at(buf, pos + shape.timestamp_at)
+    offset_deltas[0] = first = signed_number_at(buf, pos + shape.delta_at)
     # Where offsets have no gaps, more records cannot have deltas of this width.
     limit = min(limit, (1 << (7 * shape.delta_width - 1)) - first)
     # A window begins with the byte before the record, which ends the record before it.
@@ -213,11 +213,6 @@ def _numbers(words: Sequence[Words], at: int, width: int) -> Int64s:
         raw = part if raw is None else raw | (part << np.uint64(7 * index))
     assert raw is not None
     return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64)
-
-
-def _number(buf: ReadBuffer, pos: int, width: int) -> int:
-    raw = sum((buf[pos + index] & 0x7F) << (7 * index) for index in range(width))
-    return (raw >> 1) ^ -(raw & 1)
 
 
 def keys_of(octets: Octets, runs: Sequence[Run]) -> Any:

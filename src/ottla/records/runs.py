@@ -125,6 +125,11 @@ def shape_at(buf: ReadBuffer, pos: int) -> Shape | None:
     )
 
 
+def signed_number_at(buf: ReadBuffer, pos: int) -> int:
+    number = _number_at(buf, pos)[1]
+    return (number >> 1) ^ -(number & 1)
+
+
 def _number_at(buf: ReadBuffer, pos: int) -> tuple[int, int]:
     """Where the varint at `pos` ends, and what it is before it is taken apart into sign and size."""
     number = shift = 0
@@ -194,8 +199,7 @@ def _timestamps(buf: bytes, pos: int, count: int, base: int, shape: Shape) -> It
         _column(buf, pos + shape.timestamp_at + index, count, shape.size) for index in range(shape.timestamp_width)
     ]
     if all(column.count(column[0]) == count for column in columns):
-        number = _number_at(buf, pos + shape.timestamp_at)[1]
-        return repeat(base + ((number >> 1) ^ -(number & 1)))
+        return repeat(base + signed_number_at(buf, pos + shape.timestamp_at))
     joined = bytearray(_MAX_TIMESTAMP_WIDTH * count)
     for index, column in enumerate(columns):
         joined[index::_MAX_TIMESTAMP_WIDTH] = column

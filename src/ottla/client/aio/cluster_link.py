@@ -72,6 +72,12 @@ class ClusterLink:
         connection = None if line is None else line.connection
         return None if connection is None or connection.is_closed else connection
 
+    def receive_now(self) -> None:
+        """Takes in what has come already: for the thread of the event loop, while the loop does not run."""
+        for line in list(self._lines.values()):
+            if line.connection is not None:
+                line.connection.receive_now()
+
     def in_flight(self) -> dict[int, int]:
         """The unanswered requests of each broker that is known."""
         counts = {}

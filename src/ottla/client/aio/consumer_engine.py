@@ -43,6 +43,7 @@ from ottla.client.errors import (
     SubscriptionStateError,
     client_error,
 )
+from ottla.net.connection import Connection
 from ottla.wire.apis.fetch import FetchResponse
 from ottla.wire.apis.list_offsets import ListOffsetsResponse
 from ottla.wire.apis.offset_commit import OffsetCommitResponse
@@ -91,6 +92,8 @@ class ConsumerEngine:
         self.group_topics: frozenset[str] = frozenset()
         """Of a group's leader: the topics of all members, which it has to watch."""
         self._coordinator: int | None = None
+        self._loop: asyncio.AbstractEventLoop
+        """Known from `start` on."""
         self._news = asyncio.Event()
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -101,6 +104,7 @@ class ConsumerEngine:
     # Life
 
     async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
         keep_freed_memory()
         await self.link.find_cluster(self.now_ms())
         self.spawn(self._drive())
@@ -109,7 +113,7 @@ class ConsumerEngine:
         return self.clock.monotonic_ms()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
         return task
@@ -117,10 +121,13 @@ class ConsumerEngine:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            if not isinstance(error, OttlaError):
-                log.error("the consumer met an error it did not expect", exc_info=error)
-                error = ClientError(f"the consumer met an error it did not expect: {error!r}", fatal=True)
-            self.fail(error)
+            self._fail_with(error)
+
+    def _fail_with(self, error: BaseException) -> None:
+        if not isinstance(error, OttlaError):
+            log.error("the consumer met an error it did not expect", exc_info=error)
+            error = ClientError(f"the consumer met an error it did not expect: {error!r}", fatal=True)
+        self.fail(error)
 
     def fail(self, error: OttlaError) -> None:
         self.failure = self.failure or error
@@ -169,7 +176,7 @@ class ConsumerEngine:
             self._check_leaders()
             self._positions.start_if_needed()
             for call in self.planner.plan(now_ms):
-                self.spawn(self._fetch(call))
+                self._fetch(call)
             try:
                 async with asyncio.timeout(self._pause_ms(now_ms) / 1000):
                     await self._wake.wait()
@@ -225,42 +232,70 @@ class ConsumerEngine:
 
     # Fetching
 
-    async def _fetch(self, call: FetchCall) -> None:
-        """Fetches from one broker as long as there is something to ask it for.
+    def _fetch(self, call: FetchCall) -> None:
+        connection = self.fetch_link.ready_connection(call.node_id)
+        if connection is not None and connection.is_writable:
+            self._ask(connection, call)
+        else:
+            self.spawn(self._connect_and_ask(call))
 
-        The next request is written before anybody hears of the answer to the last: decoding that takes long.
-        """
-        following: FetchCall | None = call
-        while following is not None:
-            following = await self._fetch_once(following)
-        self.wake()
-
-    async def _fetch_once(self, call: FetchCall) -> FetchCall | None:
+    async def _connect_and_ask(self, call: FetchCall) -> None:
         try:
             connection = await self.fetch_link.connection_to(call.node_id)
-            response = await connection.request(
-                call.request,
-                FetchResponse,
-                version=min(connection.version_for(type(call.request)), call.max_version),
-                timeout_ms=self.settings.client.request_timeout_ms + self.settings.fetch_max_wait_ms,
-            )
+            await connection.wait_until_writable()
         except KafkaError as e:
-            self.planner.failed(call, self.now_ms())
-            if e.code not in UNREACHABLE:
-                self.fail(e)
-            return None
+            self._fetched(call, e)
         except BaseException:
             self.planner.failed(call, self.now_ms())
             raise
-        self.planner.answered(call, response, self.now_ms())
+        else:
+            self._ask(connection, call)
+
+    def _ask(self, connection: Connection, call: FetchCall) -> None:
+        try:
+            version = min(connection.version_for(type(call.request)), call.max_version)
+            connection.request_then(
+                call.request,
+                FetchResponse,
+                lambda answer: self._fetched(call, answer),
+                version=version,
+                timeout_ms=self.settings.client.request_timeout_ms + self.settings.fetch_max_wait_ms,
+            )
+        except KafkaError as e:
+            self._fetched(call, e)
+
+    def _fetched(self, call: FetchCall, answer: FetchResponse | OttlaError) -> None:
+        """Takes in an answer, and goes on asking that broker as long as there is something to ask it for.
+
+        The next request is written before anybody hears of the answer to the last: decoding that takes long.
+        """
+        if self.is_closed:
+            return
+        try:
+            is_asked_again = self._take_answer(call, answer)
+        except Exception as e:
+            self._fail_with(e)
+            return
+        if not is_asked_again:
+            self.wake()
+
+    def _take_answer(self, call: FetchCall, answer: FetchResponse | OttlaError) -> bool:
+        """Whether the same broker has the next request already."""
+        if isinstance(answer, OttlaError):
+            self.planner.failed(call, self.now_ms())
+            if not isinstance(answer, KafkaError) or answer.code not in UNREACHABLE:
+                self.fail(answer)
+            return False
+        self.planner.answered(call, answer, self.now_ms())
         self.notify()
-        same_broker = None
-        for following in self.planner.plan(self.now_ms()):
-            if following.node_id == call.node_id:
-                same_broker = following
-            else:
-                self.spawn(self._fetch(following))
-        return same_broker
+        following = self.planner.plan(self.now_ms())
+        for next_call in following:
+            self._fetch(next_call)
+        return any(next_call.node_id == call.node_id for next_call in following)
+
+    def receive_now(self) -> None:
+        """Takes in answers that have come already: for the thread of the event loop, while the loop does not run."""
+        self.fetch_link.receive_now()
 
     def take(self, records_max: int) -> list[AnyRecord]:
         return self.planner.take(records_max, self.convert)

@@ -56,13 +56,42 @@ class Polls(Generic[K, V]):
         self._engine.taken()
         return claimed
 
+    # Without the event loop
+
     def take_if_quiet(self, records_max: int) -> list[ConsumerRecord[K, V]]:
         """What is decoded already, unless a poll has something else to do first. For the thread that polls."""
+        if not self._is_quiet():
+            return []
+        return self._intercepted(self._engine.planner.take_decoded(records_max))
+
+    def receive_records(self, records_max: int) -> list[ConsumerRecord[K, V]]:
+        """What has come already, unless a poll has something else to do first."""
+        if not self._has_received():
+            return []
+        records = self._engine.take(records_max)
+        self._engine.taken()
+        return self._intercepted(records)
+
+    def receive_claim(self, bytes_max: int) -> list[ClaimedData]:
+        if not self._has_received():
+            return []
+        claimed = self._engine.planner.claim(bytes_max)
+        self._engine.taken()
+        return claimed
+
+    def _has_received(self) -> bool:
+        if not self._is_quiet():
+            return False
+        if not self._engine.planner.has_records():
+            self._engine.receive_now()
+        return self._engine.planner.has_records()
+
+    def _is_quiet(self) -> bool:
         now_ms = self._engine.now_ms()
         if self._group.steps or self._engine.failure is not None or now_ms >= self._commits.due_ms:
-            return []
+            return False
         self._group.poll_timer.touch(now_ms)
-        return self._intercepted(self._engine.planner.take_decoded(records_max))
+        return True
 
     async def _wait(self, timeout_s: float) -> RebalanceStep | None:
         """Until there are records to take, or nothing has come in time; a step has to be told to the listener first."""

@@ -174,8 +174,13 @@ class Consumer(Generic[K, V]):
         self._begin_poll()
         try:
             records_max = max_records or self.settings.max_poll_records
-            # What is left of a batch needs no detour through the loop.
-            return self._inner._polls.take_if_quiet(records_max) or self._poll_in_loop(timeout, records_max)
+            polls = self._inner._polls
+            # What is left of a batch, or has come by now, needs no detour through the loop.
+            return (
+                polls.take_if_quiet(records_max)
+                or self._loop.try_without_running(lambda: polls.receive_records(records_max))
+                or self._poll_in_loop(timeout, records_max)
+            )
         finally:
             self._polling.release()
 
@@ -205,6 +210,9 @@ class Consumer(Generic[K, V]):
             self._polling.release()
 
     def _claim(self, deadline_s: float, bytes_max: int) -> list[ClaimedData]:
+        polls = self._inner._polls
+        if claimed := self._loop.try_without_running(lambda: polls.receive_claim(bytes_max)):
+            return claimed
         while True:
             found = self._loop.call(self._inner._polls.next_claim(deadline_s - time.monotonic(), bytes_max))
             if not isinstance(found, RebalanceStep):

@@ -5,6 +5,9 @@ Python calls them in the main thread, between any two of its instructions, and m
 
 from __future__ import annotations
 
+# The functions of `signal` are these with numbers turned into enums, which takes longer than all the rest in here: a
+# consumer holds signals for every poll.
+import _signal  # type: ignore[import-not-found]
 import signal
 import threading
 from collections.abc import Callable
@@ -14,7 +17,7 @@ from typing import Self
 _Handler = Callable[[int, FrameType | None], object]
 
 _HELD = tuple(
-    getattr(signal, name)
+    int(getattr(signal, name))
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
@@ -31,15 +34,15 @@ class HeldSignals:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for signal_number in _HELD:
-                handler = signal.getsignal(signal_number)
+                handler = _signal.getsignal(signal_number)
                 if callable(handler):
                     self._handlers[signal_number] = handler
-                    signal.signal(signal_number, self._note)
+                    _signal.signal(signal_number, self._note)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         for signal_number, handler in self._handlers.items():
-            signal.signal(signal_number, handler)
+            _signal.signal(signal_number, handler)
 
     def _note(self, signal_number: int, frame: FrameType | None) -> None:
         self._noted.append((signal_number, frame))

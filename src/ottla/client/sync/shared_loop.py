@@ -13,6 +13,7 @@ import os
 import select
 import selectors
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -27,6 +28,10 @@ T = TypeVar("T")
 
 _REST_S = 0.02
 """How long the loop's own thread leaves the loop to the callers after the last call."""
+
+
+_UNRUN_S = 0.005
+"""For how long calls may do without running the loop, which has more to do than they know of."""
 
 
 class _Runner(Enum):
@@ -51,6 +56,8 @@ class SharedLoop:
         """Callers that cannot run the loop themselves, and for whom somebody has to."""
         self._keeper_waits_for_news = False
         self._is_stopping = False
+        self._run_before_s = 0.0
+        """When the loop has to be run again at the latest."""
         self._keeper = threading.Thread(target=self._keep, name=name, daemon=True)
         self._keeper.start()
         watch_forks(self)
@@ -97,6 +104,23 @@ class SharedLoop:
                     self.loop.call_soon_threadsafe(task.cancel)
             raise
 
+    def try_without_running(self, work: Callable[[], T]) -> T | None:
+        """What `work` gives, with the loop held and not running; None if somebody runs it, or if its turn has come.
+
+        For what takes less time than the loop's own rounds would, and can be had in the loop if not here.
+        """
+        if asyncio._get_running_loop() is not None or time.monotonic() >= self._run_before_s:
+            return None
+        if not self._take_at_rest():
+            return None
+        held = HeldSignals(_nothing)
+        try:
+            with held:
+                return work()
+        finally:
+            self._leave()
+            held.deliver()
+
     def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = self.loop.create_task(work)
         task.add_done_callback(lambda _: self.loop.stop())
@@ -105,6 +129,7 @@ class SharedLoop:
     def _run_until_done(self, task: asyncio.Task[T]) -> None:
         if not task.done():
             self.loop.run_forever()
+        self._run_before_s = time.monotonic() + _UNRUN_S
 
     def _stop_running(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -137,6 +162,14 @@ class SharedLoop:
                 self._stop_running()
                 self._changed.wait()
             if self._runner is _Runner.CALLER or self._is_stopping:
+                return False
+            self._runner = _Runner.CALLER
+            self._calls += 1
+            return True
+
+    def _take_at_rest(self) -> bool:
+        with self._changed:
+            if self._runner is not _Runner.NOBODY or self._is_stopping:
                 return False
             self._runner = _Runner.CALLER
             self._calls += 1
@@ -195,6 +228,9 @@ class SharedLoop:
         if threading.current_thread() is not self._keeper:
             self._keeper.join()
         forget_forks(self)
+
+
+def _nothing() -> None: ...
 
 
 def _result(task: asyncio.Task[T]) -> T:
