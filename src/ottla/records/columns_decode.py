@@ -49,15 +49,16 @@ def decode_columns(
     aborted: Iterable[tuple[int, int]] = (),
     check_crc: bool = True,
     max_uncompressed: int = MAX_UNCOMPRESSED,
+    size_max: int | None = None,
 ) -> DecodedColumns:
     """The records of every whole batch in `data`, from `start_offset` up to and without `end_offset`.
 
-    `aborted` are the (producer id, first offset) of a fetch reply for read_committed. Control batches are left out.
+    With `size_max`, of the first batches that have no more bytes than that together, but of one at least. `aborted` are the (producer id, first offset) of a fetch reply for read_committed. Control batches are left out.
     A batch cut short at the end is ignored, as in a fetch reply. Raises CorruptBatchError on anything else that is not
     a record batch should be.
     """
     schema = columns_schema(columns)
-    kept, next_offset = _visible_batches(data, start_offset, end_offset, aborted, check_crc)
+    kept, next_offset = _visible_batches(data, start_offset, end_offset, aborted, check_crc, size_max)
     buf, payloads, stopped_at = _open_payloads(data, kept, max_uncompressed)
     if stopped_at is not None:
         next_offset = stopped_at
@@ -90,7 +91,12 @@ def _groups(payloads: list[Payload]) -> Iterator[list[Payload]]:
 
 
 def _visible_batches(
-    data: ReadBuffer, start_offset: int, end_offset: int | None, aborted: Iterable[tuple[int, int]], check_crc: bool
+    data: ReadBuffer,
+    start_offset: int,
+    end_offset: int | None,
+    aborted: Iterable[tuple[int, int]],
+    check_crc: bool,
+    size_max: int | None,
 ) -> tuple[list[tuple[int, BatchHeader]], int]:
     """The batches that hold records to be shown, with their positions, and the offset after the last one looked at."""
     view = memoryview(data)
@@ -98,9 +104,14 @@ def _visible_batches(
     aborting: set[int] = set()
     kept: list[tuple[int, BatchHeader]] = []
     next_offset = start_offset
+    size = 0
     for pos, header in iter_headers(view):
         if end_offset is not None and header.base_offset >= end_offset:
             return kept, max(next_offset, end_offset)
+        if header.last_offset >= start_offset:
+            size += header.size
+            if kept and size_max is not None and size > size_max:
+                return kept, next_offset
         if check_crc and not crc_is_valid(view[pos:], header):
             raise CorruptBatchError(f"the batch at offset {header.base_offset} does not match its checksum")
         while transactions and transactions[-1][1] <= header.last_offset:

@@ -22,8 +22,8 @@ from ottla.client.errors import CorruptRecordError
 from ottla.records.batch import iter_headers
 from ottla.records.columns import COLUMN_NAMES, columns_schema, decode_columns
 
-CLAIM_BYTES = 1 << 20
-"""As many bytes are decoded for a call: small answers of many partitions together, large ones one by one."""
+CLAIM_BYTES = 2 << 20
+"""As many bytes are decoded for a call: small answers of many partitions together, large ones in pieces."""
 
 _DEFAULT_COLUMNS = tuple(name for name in COLUMN_NAMES if name != "headers")
 
@@ -55,8 +55,9 @@ def decode_claimed(
     parts: list[Any] = []
     left = list(reversed(claimed))
     room = rows_max
+    bytes_left = CLAIM_BYTES
     try:
-        while left and (room is None or room > 0):
+        while left and bytes_left > 0 and (room is None or room > 0):
             cursor, turn, chunk = left[-1]
             if cursor.turn != turn:
                 left.pop()
@@ -80,6 +81,7 @@ def decode_claimed(
             if len(rows):
                 parts.append(rows)
                 room = None if room is None else room - len(rows)
+                bytes_left -= min(chunk.byte_count, CLAIM_BYTES)
     finally:
         for cursor, turn, chunk in left:
             if cursor.turn == turn:
@@ -116,6 +118,7 @@ def _decode_bytes(
         end_offset=end_offset,
         aborted=chunk.aborted or (),
         check_crc=chunk.check_crcs,
+        size_max=CLAIM_BYTES,
     )
     return _Decoded(names, rows, next_offset)
 
