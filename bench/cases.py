@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 MOCK_PARTITIONS = 4
 SHORT_ROUNDS = 3
-"""How many rounds of a case on the wire go into one round of whole clients."""
+CLIENT_ROUNDS = 2
+"""How many rounds of a case on the wire, and of whole clients, go into one round of the run. A slice of either takes
+less than a second, and any one can fall into a bad moment."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from bench import cases, client_consume, client_produce, peers
 from bench.cases import ClientCase
-from bench.frames import create_topic, produce_reply_bytes
+from bench.frames import create_topic, delete_topic, produce_reply_bytes
 from bench.peers import Peer
 from bench.programs import Programs, run_program
 from bench.row import Row
@@ -66,6 +66,8 @@ class ClientRuns:
                     create_topic(self.broker.port, own_topic)
                     warm(self.place, messages * (value_bytes + 10))
                     results[library].append(self._run("client_produce", library, own_topic, messages, value_bytes))
+                    # What is not there any more is not written to the disk while the next side is measured.
+                    delete_topic(self.broker.port, own_topic)
         for case, name in chosen.items():
             yield _row(case, name, value_bytes, results)
 

@@ -63,6 +63,16 @@ def create_topic(port: int, topic: str, *, timeout_s: float = 20) -> int:
     raise TimeoutError(f"the topic {topic} did not get leaders within {timeout_s} s")
 
 
+def delete_topic(port: int, topic: str) -> None:
+    """DeleteTopics v1."""
+    request = framed(header(20, 1) + struct.pack(">i", 1) + text(topic) + struct.pack(">i", 10_000))
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+        sock.sendall(request)
+        (error,) = struct.unpack_from(">h", receive_frame(sock), 4 + 4 + 4 + 2 + len(topic))
+    if error:
+        raise RuntimeError(f"the topic {topic} could not be deleted: error {error}")
+
+
 def find_coordinator(port: int, group: str, *, timeout_s: float = 20) -> None:
     """Has the coordinator of groups set up (FindCoordinator v0), and waits until it takes requests (Heartbeat v0)."""
     deadline_s = time.monotonic() + timeout_s

@@ -69,7 +69,8 @@ class Bench:
                     yield self._transactions(records, target, broker, mock)
             if wanted("end-to-end"):
                 yield from self._end_to_end(broker, mock, place)
-            yield from ClientRuns(self.programs, broker, place, self.rounds, self.is_quick, self.say).rows(wanted)
+            client_rounds = self.rounds * cases.CLIENT_ROUNDS
+            yield from ClientRuns(self.programs, broker, place, client_rounds, self.is_quick, self.say).rows(wanted)
             if not self.is_quick:
                 yield from SparkRuns(broker, place, self.rounds, self.say).rows(wanted)
             if wanted(cases.LONG_POLL.name):

@@ -96,6 +96,7 @@ def broker(directory: Path) -> Iterator[Peer]:
         "listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "log.dirs": str(directory),
         "num.partitions": str(PARTITIONS),
+        "log.segment.delete.delay.ms": "0",
     }
     command = [*BROKER_COMMAND, *(part for item in overrides.items() for part in ("--override", "=".join(item)))]
     log = directory.with_suffix(".out")

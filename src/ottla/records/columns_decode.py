@@ -53,9 +53,10 @@ def decode_columns(
 ) -> DecodedColumns:
     """The records of every whole batch in `data`, from `start_offset` up to and without `end_offset`.
 
-    With `size_max`, of the first batches that have no more bytes than that together, but of one at least. `aborted` are the (producer id, first offset) of a fetch reply for read_committed. Control batches are left out.
-    A batch cut short at the end is ignored, as in a fetch reply. Raises CorruptBatchError on anything else that is not
-    a record batch should be.
+    With `size_max`, of the first batches that have no more bytes than that together, but of one at least. `aborted` are
+    the (producer id, first offset) of a fetch reply for read_committed. Control batches are left out. A batch cut short
+    at the end is ignored, as in a fetch reply. Raises CorruptBatchError on anything else that is not as a record batch
+    should be.
     """
     schema = columns_schema(columns)
     kept, next_offset = _visible_batches(data, start_offset, end_offset, aborted, check_crc, size_max)

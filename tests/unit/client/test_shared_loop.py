@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
@@ -197,6 +198,59 @@ def test_a_handler_may_use_the_loop(shared: SharedLoop) -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert found == [threading.current_thread().name]
+
+
+def test_work_that_does_not_need_the_loop_to_run(shared: SharedLoop, usr1: list[object]) -> None:
+    def work() -> str:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert not usr1
+        return threading.current_thread().name
+
+    # Nobody knows yet what the loop has to do.
+    assert shared.try_without_running(work) is None
+    shared.call(thread_name())
+    assert shared.try_without_running(work) == threading.current_thread().name
+    assert usr1 == [None]
+
+
+def test_the_loop_gets_its_turn_in_spite_of_work_without_it(shared: SharedLoop) -> None:
+    rounds: list[int] = []
+
+    async def begin() -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(background())
+
+    async def background() -> None:
+        while True:
+            rounds.append(len(rounds))
+            await asyncio.sleep(0)
+
+    task = shared.call(begin())
+    before = len(rounds)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while len(rounds) < before + 10 and time.monotonic() < deadline_s:
+        if shared.try_without_running(lambda: "done") is None:
+            shared.call(thread_name())
+    assert len(rounds) >= before + 10
+    shared.loop.call_soon_threadsafe(task.cancel)
+
+
+def test_work_without_the_loop_while_another_thread_runs_it(shared: SharedLoop) -> None:
+    entered, finish = threading.Event(), asyncio.Event()
+
+    async def long() -> None:
+        entered.set()
+        await finish.wait()
+
+    waiting = threading.Thread(target=lambda: shared.call(long()))
+    waiting.start()
+    assert entered.wait(PATIENCE_S)
+    assert shared.try_without_running(lambda: "done") is None
+
+    async def end() -> None:
+        finish.set()
+
+    shared.call(end())
+    waiting.join(PATIENCE_S)
 
 
 def test_who_waits_when_it_ends_is_told() -> None:

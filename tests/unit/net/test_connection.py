@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.errors import DecodeError, ErrorCode, KafkaError, OttlaError
 from ottla.net.connection import Connection, Frame
 from ottla.net.limits import ConnectionLimits
 from ottla.net.server import Server
@@ -20,7 +23,7 @@ from ottla.wire.apis.api_versions import ApiVersion, ApiVersionsResponse
 from ottla.wire.apis.fetch import FetchRequest
 from ottla.wire.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from ottla.wire.apis.metadata import MetadataRequest
+from ottla.wire.apis.metadata import MetadataRequest, MetadataResponse
 from ottla.wire.header import (
     encode_request_frame,
     encode_response_frame,
@@ -337,6 +340,116 @@ def test_a_request_that_was_begun_and_is_not_answered_in_time_ends_the_connectio
                 await behind
 
     run(scenario())
+
+
+def test_a_reply_is_told_where_it_comes_in(run: RunAsync) -> None:
+    """Not in a later round of the loop, so that the next request can be on its way by then."""
+
+    async def scenario() -> None:
+        async with connected(TinyBroker()) as (connection, _):
+            await connection.negotiate()
+            done = asyncio.Event()
+            hosts: list[str] = []
+
+            def ask(key: str) -> None:
+                connection.request_then(FindCoordinatorRequest(key=key), FindCoordinatorResponse, take, version=2)
+
+            def take(answer: FindCoordinatorResponse | OttlaError) -> None:
+                assert isinstance(answer, FindCoordinatorResponse)
+                assert connection.in_flight == 0
+                hosts.append(answer.host)
+                if len(hosts) < 20:
+                    ask(f"group-{len(hosts)}")
+                else:
+                    done.set()
+
+            ask("group-0")
+            await done.wait()
+            assert hosts == [f"group-{number}" for number in range(20)]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("timeout_ms", [1, 60_000])
+def test_who_is_told_of_replies_is_told_that_there_is_none(run: RunAsync, timeout_ms: int) -> None:
+    async def scenario() -> None:
+        async with connected(TinyBroker()) as (connection, server):
+            await connection.negotiate()
+            told: asyncio.Future[HeartbeatResponse | OttlaError] = asyncio.get_running_loop().create_future()
+            connection.request_then(
+                HeartbeatRequest(), HeartbeatResponse, told.set_result, version=3, timeout_ms=timeout_ms
+            )
+            if timeout_ms > 1:
+                server.close()
+            answer = await told
+            assert isinstance(answer, KafkaError)
+            assert answer.code is (ErrorCode.REQUEST_TIMED_OUT if timeout_ms == 1 else ErrorCode.NETWORK_EXCEPTION)
+
+    run(scenario())
+
+
+def test_a_reply_that_makes_no_sense_is_told(run: RunAsync) -> None:
+    async def scenario() -> None:
+        async with connected(TinyBroker()) as (connection, _):
+            await connection.negotiate()
+            told: asyncio.Future[MetadataResponse | OttlaError] = asyncio.get_running_loop().create_future()
+            # Not what that request is answered with.
+            connection.request_then(FindCoordinatorRequest(key="k"), MetadataResponse, told.set_result, version=2)
+            assert isinstance(await told, DecodeError)
+            assert not connection.is_closed
+
+    run(scenario())
+
+
+def test_replies_are_taken_in_without_the_loop() -> None:
+    """As the consumer for threads does. Its loop is one of asyncio's own."""
+    told: list[object] = []
+
+    async def begin(port: int) -> Connection:
+        connection = await Connection.connect("127.0.0.1", port)
+        for number in range(3):
+            connection.request_then(
+                FindCoordinatorRequest(key=f"k{number}"),
+                FindCoordinatorResponse,
+                lambda answer: told.append(answer.host if isinstance(answer, FindCoordinatorResponse) else answer),
+                version=2,
+            )
+        return connection
+
+    with serving(TinyBroker()) as port, asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        connection = runner.run(begin(port))
+        deadline_s = time.monotonic() + 30
+        while len(told) < 3 and time.monotonic() < deadline_s:
+            connection.receive_now()
+        assert told == ["k0", "k1", "k2"]
+        connection.receive_now()
+        runner.run(close(connection))
+
+
+async def close(connection: Connection) -> None:
+    connection.close()
+
+
+@contextmanager
+def serving(broker: TinyBroker) -> Iterator[int]:
+    """In a thread of its own."""
+    ports: queue.Queue[int] = queue.Queue()
+    ended = threading.Event()
+
+    async def serve() -> None:
+        server = Server(broker, limits=ConnectionLimits())
+        ports.put(server.listen("PLAINTEXT", "127.0.0.1", 0))
+        while not ended.is_set():
+            await asyncio.sleep(0.001)
+        server.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        yield ports.get(timeout=30)
+    finally:
+        ended.set()
+        thread.join()
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,16 @@ class Polls(Generic[K, V]):
         self._group.poll_timer.touch(now_ms)
         return True
 
+    # A poll that somebody interrupts
+
+    def begin(self) -> None:
+        self._engine.planner.begin_poll()
+
+    def give_back(self) -> None:
+        """What was taken since `begin` did not reach the application, so it is read again."""
+        self._engine.planner.give_back()
+        self._engine.wake()
+
     async def _wait(self, timeout_s: float) -> RebalanceStep | None:
         """Until there are records to take, or nothing has come in time; a step has to be told to the listener first."""
         loop = asyncio.get_running_loop()

@@ -74,6 +74,8 @@ class FetchPlanner:
         self._ready_end = -1
         self._ready_epoch = -1
         self._kept: deque[list[AnyRecord]] = deque(maxlen=_KEPT_BATCHES)
+        self._taken_from: dict[Cursor, tuple[int, int, int]] = {}
+        """The cursors that were read by the poll under way: their turns, positions and epochs before that."""
 
     # Asking
 
@@ -324,6 +326,7 @@ class FetchPlanner:
         cursors = [cursor for cursor in self._cursors.all() if not cursor.is_paused]
         for cursor in cursors:
             while cursor.chunks and bytes_max > 0:
+                self._note_position(cursor)
                 claimed.append(ClaimedData(cursor, cursor.turn, cursor.chunks.popleft()))
                 bytes_max -= claimed[-1].chunk.byte_count
         if not claimed:
@@ -332,9 +335,24 @@ class FetchPlanner:
                     raise cursor.error
         return claimed
 
+    def begin_poll(self) -> None:
+        """Whatever was taken or claimed up to now has reached the application."""
+        self._taken_from.clear()
+
+    def give_back(self) -> None:
+        """What was taken or claimed since `begin_poll` did not reach the application, so it is read again."""
+        for cursor, (turn, position, epoch) in self._taken_from.items():
+            if cursor.turn == turn:
+                _read_again(cursor, position, epoch)
+        self._taken_from.clear()
+
+    def _note_position(self, cursor: Cursor) -> None:
+        self._taken_from.setdefault(cursor, (cursor.turn, cursor.position, cursor.position_epoch))
+
     def _take_ready(self, taken: list[AnyRecord], room: int) -> None:
         cursor, ready, at = self._ready_cursor, self._ready, self._ready_at
         assert cursor is not None
+        self._note_position(cursor)
         if not at and len(ready) <= room:
             # The common case: a whole batch, whose list is given away as it is.
             taken += ready
@@ -399,6 +417,10 @@ class FetchPlanner:
         self._ready, self._ready_at, self._ready_cursor = [], 0, None
         if cursor.turn == self._ready_turn and self._cursors.find(cursor.topic_partition) is cursor:
             # Cheaper than keeping half a batch for every paused partition: it is fetched again when it goes on.
-            epoch, leader_epoch = cursor.position_epoch, cursor.leader_epoch
-            cursor.seek(cursor.position, epoch if epoch >= 0 else None)
-            cursor.leader_epoch = leader_epoch
+            _read_again(cursor, cursor.position, cursor.position_epoch)
+
+
+def _read_again(cursor: Cursor, position: int, epoch: int) -> None:
+    leader_epoch = cursor.leader_epoch
+    cursor.seek(position, epoch if epoch >= 0 else None)
+    cursor.leader_epoch = leader_epoch

@@ -10,8 +10,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar, overload
 
+from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.arrow_reading import Bounds, Readable
 from ottla.client.aio.commits import CommitCallback, Offsets
@@ -26,7 +28,7 @@ from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
 from ottla.client.core.on_demand import load_fetched_columns
 from ottla.client.core.rebalance import ConsumerInterceptor, RebalanceListener
 from ottla.client.core.topic_info import PartitionInfo
-from ottla.client.errors import ClientClosedError, ConcurrentUseError, ForkedError
+from ottla.client.errors import ClientClosedError, ClientError, ConcurrentUseError, ForkedError
 from ottla.client.sync.shared_loop import SharedLoop
 
 T = TypeVar("T")
@@ -181,13 +183,23 @@ class Consumer(Generic[K, V]):
                 or self._loop.try_without_running(lambda: polls.receive_records(records_max))
                 or self._poll_in_loop(timeout, records_max)
             )
+        except BaseException as e:
+            self._give_back(e)
+            raise
         finally:
             self._polling.release()
+
+    def _give_back(self, reason: BaseException) -> None:
+        """Something ends a poll that is none of its own errors, such as Ctrl-C: nothing counts as read by it."""
+        if not isinstance(reason, OttlaError):
+            with suppress(ClientError):
+                self._do(self._inner._polls.give_back)
 
     def _begin_poll(self) -> None:
         self._check_usable()
         if not self._polling.acquire(blocking=False):
             raise ConcurrentUseError("another thread is polling this consumer; give every thread its own")
+        self._inner._polls.begin()
 
     def poll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Iterable[str] | None = None
@@ -206,6 +218,9 @@ class Consumer(Generic[K, V]):
                 batch = reading.decode_claimed(self._claim(deadline_s, reading.CLAIM_BYTES), schema, max_records)
                 if batch.num_rows or time.monotonic() >= deadline_s:
                     return batch
+        except BaseException as e:
+            self._give_back(e)
+            raise
         finally:
             self._polling.release()
 

@@ -20,7 +20,7 @@ from ottla.records.control import end_transaction_marker
 
 pytest.importorskip("pyarrow")
 
-from ottla.client.core.fetched_columns import chosen_columns, decode_claimed
+from ottla.client.core.fetched_columns import CLAIM_BYTES, chosen_columns, decode_claimed
 
 PARTITION = TopicPartition("t", 3)
 
@@ -95,13 +95,16 @@ def test_columns_give_what_records_give(log: tuple[bytes, list[tuple[int, int]]]
     schema = chosen_columns(["value", "offset"])
     found: list[tuple[int, bytes | None]] = []
     raised: CorruptRecordError | None = None
+    piece_bytes = draws.draw(st.sampled_from([1, 200, CLAIM_BYTES]))
     while cursor.chunks and raised is None:
         claimed = [ClaimedData(cursor, cursor.turn, cursor.chunks.popleft())]
-        try:
-            rows = decode_claimed(claimed, schema, draws.draw(st.none() | st.integers(1, 4)))
-        except CorruptRecordError as e:
-            raised = e
-            continue
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("ottla.client.core.fetched_columns.CLAIM_BYTES", piece_bytes)
+            try:
+                rows = decode_claimed(claimed, schema, draws.draw(st.none() | st.integers(1, 4)))
+            except CorruptRecordError as e:
+                raised = e
+                continue
         found += [(row["offset"], row["value"]) for row in rows.to_pylist()]
         assert cursor.position > max((offset for offset, _ in found), default=-1)
     assert found == expected
@@ -134,3 +137,19 @@ def test_what_is_not_given_goes_back_in_its_order() -> None:
         claimed.append(ClaimedData(cursor, cursor.turn, fetched(cursor, bytes(batch), [], offset)))
     assert decode_claimed(claimed, chosen_columns(None), 1)["value"].to_pylist() == [b"0"]
     assert [chunk.next_offset for chunk in cursor.chunks] == [1, 2]
+
+
+def test_a_large_answer_is_given_in_pieces() -> None:
+    cursor = Cursor(PARTITION)
+    cursor.seek(0)
+    data = b""
+    for offset in range(5):
+        batch = bytearray(build_batch([(None, b"%d" % offset * (CLAIM_BYTES * 2 // 5), (), 0)]))
+        assign_offsets(batch, 0, offset, 0)
+        data += batch
+    cursor.chunks.append(fetched(cursor, data, [], 0))
+    found: list[list[int]] = []
+    while cursor.chunks:
+        claimed = [ClaimedData(cursor, cursor.turn, cursor.chunks.popleft())]
+        found.append(decode_claimed(claimed, chosen_columns(["offset"]))["offset"].to_pylist())
+    assert found == [[0, 1], [2, 3], [4]]
