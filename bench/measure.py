@@ -186,7 +186,7 @@ class Bench:
         for peer in (broker, mock):
             create_topic(peer.port, topic)
         results: dict[str, list[dict[str, float]]] = {broker.name: [], mock.name: []}
-        for _ in range(self.rounds):
+        for _ in range(self.rounds * cases.CLIENT_ROUNDS):
             for peer in (broker, mock):
                 shape = (peer.port, topic, cases.MOCK_PARTITIONS, records, count)
                 results[peer.name].append(run_program([sys.executable, "-m", "bench.transactions", *map(str, shape)]))

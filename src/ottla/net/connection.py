@@ -133,7 +133,10 @@ class Connection:
         its size and belongs to the caller: nothing else will write to that memory.
         """
         await self.wait_until_writable()
-        reply = self._begin(encode)
+        frame = encode(self._next_correlation_id())
+        reply: asyncio.Future[memoryview] = self._loop.create_future()
+        self._waiting.append((self._last_correlation_id, reply))
+        self._write(frame)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await reply
@@ -152,13 +155,22 @@ class Connection:
         )
 
     def begin(
-        self, encode: Callable[[int], Frame], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
-    ) -> asyncio.Future[memoryview]:
-        """The same as `exchange` for a connection that `is_writable`: the request is written when this returns."""
-        reply = self._begin(encode)
-        timer = self._loop.call_later(timeout_ms / 1000, self._expire, reply, timeout_ms)
-        reply.add_done_callback(lambda _: timer.cancel())
-        return reply
+        self,
+        encode: Callable[[int], Frame],
+        then: Callable[[memoryview | OttlaError], None],
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> None:
+        """The same as `exchange` for a connection that `is_writable`: the request is written when this returns.
+
+        `then` gets the reply, or why there is none. It is called as soon as that is known, not in the event loop's next
+        round, and must not raise.
+        """
+        frame = encode(self._next_correlation_id())
+        reply = _Told(then)
+        reply.timer = self._loop.call_later(timeout_ms / 1000, self._expire, reply, timeout_ms)
+        self._waiting.append((self._last_correlation_id, reply))
+        self._write(frame)
 
     def request_then(
         self,
@@ -169,13 +181,9 @@ class Connection:
         version: int,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> None:
-        """The same as `request` for a connection that `is_writable`; `then` gets the reply, or why there is none.
-
-        It is called as soon as the reply has come in, not in the event loop's next round, and must not raise.
-        """
+        """The same as `request`, in the way of `begin`."""
 
         def take(frame: memoryview | OttlaError) -> None:
-            timer.cancel()
             if isinstance(frame, OttlaError):
                 then(frame)
                 return
@@ -187,27 +195,19 @@ class Connection:
             else:
                 then(response)
 
-        reply = _Told(take)
-        timer = self._loop.call_later(timeout_ms / 1000, self._expire, reply, timeout_ms)
-        frame = encode_request_frame(message, version, self._next_correlation_id(), self.client_id)
-        self._waiting.append((self._last_correlation_id, reply))
-        self._write(frame)
+        self.begin(
+            lambda correlation_id: encode_request_frame(message, version, correlation_id, self.client_id),
+            take,
+            timeout_ms=timeout_ms,
+        )
 
-    def _begin(self, encode: Callable[[int], Frame]) -> asyncio.Future[memoryview]:
-        frame = encode(self._next_correlation_id())
-        reply: asyncio.Future[memoryview] = self._loop.create_future()
-        self._waiting.append((self._last_correlation_id, reply))
-        self._write(frame)
-        return reply
-
-    def _expire(self, reply: asyncio.Future[memoryview] | _Told, timeout_ms: int) -> None:
+    def _expire(self, reply: _Told, timeout_ms: int) -> None:
         if not reply.done():
-            reply.set_exception(self._too_late(timeout_ms))
-            self._give_up()
+            self._give_up((reply, self._too_late(timeout_ms)))
 
-    def _give_up(self) -> None:
+    def _give_up(self, late: tuple[_Told, KafkaError] | None = None) -> None:
         # Replies come in order, so everything behind a late one is late as well: the connection is of no more use.
-        self._lose(self._network_error("a request before this one was not answered in time"), abort=True)
+        self._lose(self._network_error("a request before this one was not answered in time"), abort=True, late=late)
 
     def _too_late(self, timeout_ms: int) -> KafkaError:
         return KafkaError(
@@ -300,7 +300,8 @@ class Connection:
     def close(self) -> None:
         self._lose(self._network_error("it was closed on this side"), abort=False)
 
-    def _lose(self, error: KafkaError, *, abort: bool) -> None:
+    def _lose(self, error: KafkaError, *, abort: bool, late: tuple[_Told, KafkaError] | None = None) -> None:
+        """Everybody who waits is told `error`, but for one who has an error of its own."""
         if self.is_closed:
             return
         self._closed.set_result(error)
@@ -311,7 +312,7 @@ class Connection:
         waiting, self._waiting = self._waiting, deque()
         for _, reply in waiting:
             if not reply.done():
-                reply.set_exception(_copy_of(error))
+                reply.set_exception(late[1] if late is not None and reply is late[0] else _copy_of(error))
         if self._transport is not None:
             if abort:
                 self._transport.abort()
@@ -385,22 +386,27 @@ class Connection:
 class _Told:
     """Takes the place of a future that nobody waits for: a function is told what became of it, and at once."""
 
-    __slots__ = ("_is_done", "_tell")
+    __slots__ = ("_is_done", "_tell", "timer")
 
     def __init__(self, tell: Callable[[memoryview | OttlaError], None]) -> None:
         self._tell = tell
         self._is_done = False
+        self.timer: asyncio.TimerHandle | None = None
 
     def done(self) -> bool:
         return self._is_done
 
     def set_result(self, frame: memoryview) -> None:
-        self._is_done = True
-        self._tell(frame)
+        self._end(frame)
 
     def set_exception(self, error: KafkaError) -> None:
+        self._end(error)
+
+    def _end(self, outcome: memoryview | KafkaError) -> None:
         self._is_done = True
-        self._tell(error)
+        if self.timer is not None:
+            self.timer.cancel()
+        self._tell(outcome)
 
 
 class _Receiver(asyncio.BufferedProtocol):

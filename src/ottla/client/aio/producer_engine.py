@@ -211,27 +211,25 @@ class ProducerEngine:
             version = min(connection.version_for(ProduceRequest), MAX_PRODUCE_VERSION)
             batch = call.batches[0]
             payload = self._payload(batch)
-            reply = connection.begin(
+            connection.begin(
                 lambda number: self._frames.request(batch.topic_partition, payload, version, number),
+                lambda reply: self._guarded(self._take_reply, call, version, reply),
                 timeout_ms=self.settings.client.request_timeout_ms,
             )
         except Exception as e:
             # Not now: whoever looks at what is due has further requests to write, in their order.
             self._loop.call_soon(self._guarded, self._failed, call, e)
-        else:
-            reply.add_done_callback(lambda _: self._guarded(self._take_reply, call, version, reply))
 
-    def _take_reply(self, call: ProduceCall, version: int, reply: asyncio.Future[memoryview]) -> None:
-        error = reply.exception()
+    def _take_reply(self, call: ProduceCall, version: int, reply: memoryview | OttlaError) -> None:
         if self._closed:
             return
-        if error is not None:
-            self._failed(call, error)
+        if isinstance(reply, OttlaError):
+            self._failed(call, reply)
             return
         try:
             place = call.batches[0].topic_partition
-            stored = self._frames.stored(reply.result(), place, version)
-            results, endpoints = read_reply(reply.result(), version) if stored is None else ({place: stored}, [])
+            stored = self._frames.stored(reply, place, version)
+            results, endpoints = read_reply(reply, version) if stored is None else ({place: stored}, [])
         except Exception as e:
             self._failed(call, e)
         else:

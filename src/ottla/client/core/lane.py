@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.client.core.producer_batch import Batch
 
 FEWEST_PLACES = 16
-MOST_PLACES = 512
+MOST_PLACES = 1024
 
 
 class Lane:
