@@ -234,6 +234,7 @@ class Consumer(Generic[K, V]):
         Rebalances take place in here, so it has to be called at least every `max.poll.interval.ms`.
         """
         self._check_started()
+        self._polls.begin()
         records_max = max_records or self.settings.max_poll_records
         deadline_s = asyncio.get_running_loop().time() + timeout
         while True:
@@ -253,6 +254,7 @@ class Consumer(Generic[K, V]):
         self._check_started()
         reading = load_fetched_columns()
         schema = reading.chosen_columns(columns)
+        self._polls.begin()
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout
         while True:

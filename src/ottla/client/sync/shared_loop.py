@@ -29,7 +29,6 @@ T = TypeVar("T")
 _REST_S = 0.02
 """How long the loop's own thread leaves the loop to the callers after the last call."""
 
-
 _UNRUN_S = 0.005
 """For how long calls may do without running the loop, which has more to do than they know of."""
 
@@ -111,14 +110,16 @@ class SharedLoop:
         """
         if asyncio._get_running_loop() is not None or time.monotonic() >= self._run_before_s:
             return None
-        if not self._take_at_rest():
-            return None
         held = HeldSignals(_nothing)
         try:
             with held:
-                return work()
+                if not self._take_at_rest():
+                    return None
+                try:
+                    return work()
+                finally:
+                    self._leave()
         finally:
-            self._leave()
             held.deliver()
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
