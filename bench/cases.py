@@ -52,17 +52,6 @@ CLIENT_SEND_LIMIT = "sink"
 """As `theirs` of a ClientCase: not a library, but a program that sends as many bytes, and one that only receives."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClientTargets:
-    """By the bytes of a value."""
-
-    bytes_100: Target
-    bytes_1000: Target
-
-    def of(self, value_bytes: int) -> Target:
-        return {100: self.bytes_100, 1000: self.bytes_1000}[value_bytes]
-
-
 @dataclass(frozen=True)
 class ClientCase:
     """One of our ways to send or read records against a library, both named as in `LIBRARIES` of their module."""
@@ -71,7 +60,7 @@ class ClientCase:
     title: str
     ours: str
     theirs: str
-    targets: ClientTargets | None = None
+    target: Target | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,10 +239,9 @@ QUICK_CLIENT_MESSAGES = {100: 200_000, 1000: 60_000}
 """By the bytes of a value. The faster and slower ways to send and read get more and fewer, see `CLIENT_SHARES`."""
 CLIENT_SHARES = {"ottla-arrow": 3.0, "ottla-arrow-aio": 3.0, "sink": 3.0, "kafka-python": 0.1, "aiokafka": 0.1}
 
-CLIENT_ROW_TARGETS = ClientTargets(bytes_100=Target(1.5, 3), bytes_1000=Target(1, 1.5))
-CLIENT_ARROW_TARGETS = ClientTargets(bytes_100=Target(5, 10), bytes_1000=Target(1.5, 5))
-"""Against confluent-kafka; the other libraries are measured for information. At a kilobyte, where moving the bytes
-costs more than anything done for a message, the goals are what is owed at 100 bytes (ADR 7)."""
+CLIENT_ROW_TARGET = Target(1.5, 3)
+CLIENT_ARROW_TARGET = Target(5, 10)
+"""Against confluent-kafka; the other libraries are measured for information."""
 
 SPARK_ROWS = 1_000_000
 SPARK_TIMEOUT_S = 900

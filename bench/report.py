@@ -22,6 +22,7 @@ _COLOURS = {
     "floor": "#c9a227",
     "MISS": "#b3382c",
     "for information": "#888888",
+    "beyond the limit": "#888888",
 }
 
 

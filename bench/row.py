@@ -19,6 +19,8 @@ class Row:
     floor: float | None = None
     goal: float | None = None
     lower_is_better: bool = False
+    limit: float | None = None
+    """The ratio that a side without any work of its own had in the same run: nobody can be above it."""
     rounds: dict[str, list[float]] = field(default_factory=dict)
     notes: str = ""
 
@@ -33,4 +35,4 @@ class Row:
             return "goal"
         if sign * measured >= sign * self.floor:
             return "floor"
-        return "MISS"
+        return "beyond the limit" if self.limit is not None and self.floor > self.limit else "MISS"
