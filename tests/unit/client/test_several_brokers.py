@@ -14,18 +14,32 @@ def closed_port() -> int:
         return port
 
 
+def topic_led_by_several(mock_cluster: str) -> str:
+    """A new topic whose partitions do not share a leader. The mock cluster draws lots: one in 27 has a single one."""
+    with (
+        ottla.Producer(bootstrap_servers=mock_cluster) as producer,
+        ottla.Consumer(bootstrap_servers=mock_cluster) as consumer,
+    ):
+        for attempt in range(20):
+            topic = f"spread-{attempt}"
+            producer.partitions_for(topic)
+            if len({info.leader_id for info in consumer.partitions_for(topic)}) > 1:
+                return topic
+    raise AssertionError("no topic has several leaders")
+
+
 def test_records_go_to_the_leaders_of_their_partitions_and_come_back(mock_cluster: str) -> None:
+    topic = topic_led_by_several(mock_cluster)
     values = [b"%d" % number for number in range(1000)]
     with ottla.Producer(bootstrap_servers=mock_cluster, batch_size=500) as producer:
-        partitions = producer.partitions_for("spread")
-        futures = [producer.send("spread", value, value) for value in values]
+        partitions = producer.partitions_for(topic)
+        futures = [producer.send(topic, value, value) for value in values]
         producer.flush()
         places = [future.result(0).partition for future in futures]
     assert set(places) == set(partitions)
     with ottla.Consumer(bootstrap_servers=mock_cluster, auto_offset_reset="earliest") as consumer:
-        known = consumer.partitions_for("spread")
-        assert len({info.leader_id for info in known}) > 1
-        consumer.assign([("spread", info.partition) for info in known])
+        known = consumer.partitions_for(topic)
+        consumer.assign([(topic, info.partition) for info in known])
         found: dict[int, list[bytes | None]] = {info.partition: [] for info in known}
         while sum(map(len, found.values())) < len(values):
             records = consumer.poll(10)
