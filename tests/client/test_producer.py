@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -215,6 +217,27 @@ def test_the_buffer_fills_up_while_the_broker_is_away_and_all_is_sent_when_it_is
         producer.flush()
         assert all(future.result().partition == 0 for future in futures)
     assert values_of(own_broker.bootstrap, "t")[1:] == [b"%05d" % number * 20 for number in range(sent)]
+
+
+def test_what_had_to_wait_for_memory_has_the_time_at_which_it_was_added(
+    client: Client, own_broker: BrokerProcess
+) -> None:
+    own_broker.start()
+    with client(bootstrap_servers=own_broker.bootstrap, buffer_memory=100_000, batch_size=10_000) as producer:
+        producer.send("t", b"first").result(10)
+        own_broker.kill()
+        restart = threading.Timer(0.5, own_broker.start)
+        restart.start()
+        waited_ms = 0.0
+        while waited_ms < 300:
+            asked_ms = time.time() * 1000
+            future = producer.send("t", b"x" * 100)
+            waited_ms = time.time() * 1000 - asked_ms
+        following = [producer.send("t", b"y" * 100) for _ in range(10)]
+        restart.join()
+        added_ms = future.result(30).timestamp_ms
+        assert added_ms >= asked_ms + 300 - 1
+        assert all(later.result(30).timestamp_ms >= added_ms for later in following)
 
 
 def test_after_close(client: Client, broker: BrokerProcess, new_topic: str) -> None:

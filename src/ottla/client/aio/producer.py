@@ -20,6 +20,7 @@ from ottla.client.core.offset_requests import Membership
 from ottla.client.core.on_demand import open_table_intake
 from ottla.client.core.partitioners import Partitioner
 from ottla.client.core.producer_batch import (
+    Batch,
     DeliveryCallback,
     Receipt,
     ReceiptRange,
@@ -191,18 +192,20 @@ class Producer:
                 pass  # there is no lane, or its places are taken
         engine, intake = self._started()
         self._check_sendable(engine)
-        prepared = intake.prepare(
-            ProducerRecord(topic, value, key, headers, partition, timestamp_ms), int(time.time() * 1000)
-        )
+        prepared = intake.prepare(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
         now_ms = engine.clock.monotonic_ms()
         metadata = engine.metadata.use(prepared.topic, now_ms)
         deadline_ms = now_ms + self._settings.max_block_ms
         if metadata is None:
             metadata = await engine.topic(prepared.topic, self._settings.max_block_ms)
             self._check_sendable(engine)
-        batch = intake.append(prepared, metadata, now_ms)
+
+        def append(now_ms: int) -> Batch | None:
+            return intake.append(prepared, metadata, now_ms, int(time.time() * 1000))
+
+        batch = append(now_ms)
         if batch is None:
-            batch = await self._wait_for_memory(partial(intake.append, prepared, metadata), deadline_ms)
+            batch = await self._wait_for_memory(append, deadline_ms)
         index = batch.record_count - 1
         if not index:
             engine.wake()

@@ -119,17 +119,25 @@ class ProducerEngine:
     def wake(self) -> None:
         if not self._pump_scheduled and not self._closed:
             self._pump_scheduled = True
-            self._loop.call_soon(self._pump)
+            self._loop.call_soon(self._scheduled_pump)
 
     def wake_from_thread(self) -> None:
         """The same for any thread, after what there is to send was added."""
         if not self._pump_requested:
             self._pump_requested = True
-            self._loop.call_soon_threadsafe(self._pump)
+            self._loop.call_soon_threadsafe(self._requested_pump)
+
+    # Before anything is looked at: what is added from then on has to be announced again.
+
+    def _scheduled_pump(self) -> None:
+        self._pump_scheduled = False
+        self._pump()
+
+    def _requested_pump(self) -> None:
+        self._pump_requested = False
+        self._pump()
 
     def _pump(self) -> None:
-        # Before anything is looked at: what is added from now on has to be announced again.
-        self._pump_scheduled = self._pump_requested = False
         if not self._closed and not self._broken:
             self._guarded(self._look)
 

@@ -21,7 +21,6 @@ from ottla.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, 
 from ottla.records.builder import RecordFields
 
 _RESERVE_STEP = 16_384
-_SPARE_BATCHES = 4
 
 
 class PartitionQueue:
@@ -89,6 +88,8 @@ class Accumulator:
         self._random_below = random_below
         self._steady_ms = steady_ms
         self._choices: dict[str, StickyChoice] = {}
+        self._fills_batches: dict[str, bool] = {}
+        """Whether the topic's last sticky batch was full before it was due, so that the next one will be, too."""
 
     # Adding records
 
@@ -134,20 +135,24 @@ class Accumulator:
         self, topic: str, available: tuple[int, ...], partition_count: int, record: RecordFields, size: int, now_ms: int
     ) -> Batch | None:
         """The same for a record that may go to any partition."""
+        lane = None if self.lanes is None else self.lanes.get(topic)
+        if lane is not None and lane.used_up_ms is None:
+            lane.used_up_ms = now_ms
         batch = self.sticky.get(topic)
         was_open = batch is not None and batch.room > 0
         if batch is not None and self._has_room(batch, size):
             batch.add(record, size)
             return batch
-        # After one batch was filled another one will be, so that its memory need not be asked for piece by piece.
-        is_full_expected = was_open and self.free_bytes >= _SPARE_BATCHES * self.batch_size
-        expected_size = self.batch_size if is_full_expected else _RESERVE_STEP
         choice = self._choices.get(topic)
         if choice is None:
             choice = self._choices[topic] = StickyChoice(self.batch_size, self._random_below)
         if batch is not None:
             choice.produced(batch.size)
+            self._fills_batches[topic] = was_open
             del self.sticky[topic]
+        # Memory for a batch that will be full is not asked for piece by piece, but some is left for other topics.
+        is_full_expected = self._fills_batches.get(topic, False)
+        expected_size = max(_RESERVE_STEP, self.free_bytes // 2) if is_full_expected else _RESERVE_STEP
         partition = choice.choose(available, partition_count)
         batch = self.append(topic, partition, record, size, now_ms, expected_size)
         if batch is not None:
@@ -159,8 +164,8 @@ class Accumulator:
         if self.lanes is None:
             return
         batch, before = self.sticky[topic], self.lanes.get(topic)
-        most = FEWEST_PLACES if before is None else before.most_after(wall_ms)
-        lane = batch.open_lane(most, wall_ms, is_timed=now_ms - batch.opened_ms >= self._steady_ms)
+        most = FEWEST_PLACES if before is None else before.most_in_next()
+        lane = batch.open_lane(most, wall_ms, now_ms, is_timed=now_ms - batch.opened_ms >= self._steady_ms)
         if lane is not None:
             self.lanes[topic] = lane
 

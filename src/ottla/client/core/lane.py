@@ -31,15 +31,25 @@ class Lane:
         "length",
         "most",
         "numbers",
+        "opened_ms",
         "place_count",
         "places",
         "stamped_until_s",
         "timed_length",
-        "timestamp_ms",
+        "used_up_ms",
     )
 
     def __init__(
-        self, batch: Batch, base: int, *, most: int, place_count: int, length: int, timestamp_ms: int, is_timed: bool
+        self,
+        batch: Batch,
+        base: int,
+        *,
+        most: int,
+        place_count: int,
+        length: int,
+        timestamp_ms: int,
+        is_timed: bool,
+        opened_ms: int,
     ) -> None:
         self.batch = batch
         self.base = base
@@ -54,16 +64,20 @@ class Lane:
         """The longest value that may be added without asking for the time."""
         self.timed_length = length
         """The longest value that may be added until `stamped_until_s`."""
-        self.timestamp_ms = timestamp_ms
+        self.opened_ms = opened_ms
+        self.used_up_ms: int | None = None
+        """When a value came that the lane did not take. It may be long until there is memory for the next lane."""
         self.stamped_until_s = (timestamp_ms + 1) / 1000
         self._kept_count = 0
         self._holes: list[int] = []
 
-    def most_after(self, wall_ms: int) -> int:
+    def most_in_next(self) -> int:
         """How many places the next lane may have, so that they are used up within about a millisecond."""
-        if wall_ms == self.timestamp_ms:
+        assert self.used_up_ms is not None
+        took_ms = self.used_up_ms - self.opened_ms
+        if took_ms < 1:
             return min(2 * self.most, MOST_PLACES)
-        return max(self.most // 2, FEWEST_PLACES) if wall_ms == self.timestamp_ms + 1 else FEWEST_PLACES
+        return max(self.most // 2, FEWEST_PLACES) if took_ms == 1 else FEWEST_PLACES
 
     def close(self) -> tuple[list[bytes], list[int]]:
         """Nothing is added from now on; returns the values that were, and their lengths."""

@@ -169,7 +169,7 @@ class Batch:
         self.values += values
         self._lengths += lengths
 
-    def open_lane(self, most: int, timestamp_ms: int, *, is_timed: bool) -> Lane | None:
+    def open_lane(self, most: int, timestamp_ms: int, now_ms: int, *, is_timed: bool) -> Lane | None:
         """A way to add up to `most` values that are no longer than those there are; None if there is no room for one.
 
         They get the timestamp of the last record, which is `timestamp_ms`.
@@ -185,6 +185,7 @@ class Batch:
             length=self.longest,
             timestamp_ms=timestamp_ms,
             is_timed=is_timed,
+            opened_ms=now_ms,
         )
         return self.lane
 

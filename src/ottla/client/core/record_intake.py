@@ -49,10 +49,12 @@ Serializer: TypeAlias = TopicSerializer | Callable[[Any], bytes | None]
 class PreparedRecord(NamedTuple):
     topic: str
     partition: int | None
-    fields: RecordFields
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int | None
+    """If the user has given it one; otherwise it gets that of the moment in which it is added to a batch."""
     size: int
-    is_stamped_now: bool
-    """Whether its timestamp is the time at which it was sent, and so that of the next one too."""
 
 
 class PreparedValues(NamedTuple):
@@ -88,7 +90,7 @@ class RecordIntake:
         """Whether bytes without a key go to the topic's sticky batch, with nothing else to do."""
         return not (self.interceptors or self._serialize_value or self._serialize_key or self._partitioner)
 
-    def prepare(self, record: ProducerRecord, wall_ms: int) -> PreparedRecord:
+    def prepare(self, record: ProducerRecord) -> PreparedRecord:
         """The record as bytes; SerializationError or RecordTooLargeError if it cannot be sent."""
         for interceptor in self.interceptors:
             record = interceptor.on_send(record)
@@ -98,15 +100,14 @@ class RecordIntake:
         key = _to_bytes(topic, "key", record.key, self._serialize_key)
         value = _to_bytes(topic, "value", record.value, self._serialize_value)
         headers = _checked_headers(topic, record.headers) if record.headers else ()
-        timestamp_ms = wall_ms if record.timestamp_ms is None else record.timestamp_ms
-        if timestamp_ms.__class__ is not int or timestamp_ms < 0:
+        timestamp_ms = record.timestamp_ms
+        if timestamp_ms is not None and (timestamp_ms.__class__ is not int or timestamp_ms < 0):
             raise SerializationError(f"{topic}: the timestamp must be milliseconds, but was {timestamp_ms!r}")
         size = RECORD_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
         if headers:
             size += headers_size(headers)
         self._check_size(topic, size)
-        is_stamped_now = record.timestamp_ms is None
-        return PreparedRecord(topic, record.partition, (key, value, headers, timestamp_ms), size, is_stamped_now)
+        return PreparedRecord(topic, record.partition, key, value, headers, timestamp_ms, size)
 
     def _check_size(self, topic: str, size: int) -> None:
         if size + HEADER_SIZE > self._largest:
@@ -150,20 +151,20 @@ class RecordIntake:
         first = batch.record_count - 1
         return batch, first, self._accumulator.extend(batch, values, lengths, ends, start + 1)
 
-    def append(self, record: PreparedRecord, metadata: TopicMetadata, now_ms: int) -> Batch | None:
+    def append(self, record: PreparedRecord, metadata: TopicMetadata, now_ms: int, wall_ms: int) -> Batch | None:
         """The batch that took the record as its last one; None if there is no memory."""
-        topic, partition, fields, size, is_stamped_now = record
+        topic, partition, key, value, headers, timestamp_ms, size = record
+        fields: RecordFields = (key, value, headers, wall_ms if timestamp_ms is None else timestamp_ms)
         count = metadata.partition_count
         if partition is None:
-            key = fields[0]
             if self._partitioner is not None:
-                partition = self._partitioner(topic, key, fields[1], count, metadata.available)
+                partition = self._partitioner(topic, key, value, count, metadata.available)
             elif key is not None and not self._settings.ignore_keys:
                 partition = key_partition(key, count)
             else:
                 batch = self._accumulator.append_sticky(topic, metadata.available, count, fields, size, now_ms)
-                if batch is not None and is_stamped_now:
-                    self._accumulator.open_lane(topic, fields[3], now_ms)
+                if batch is not None and timestamp_ms is None:
+                    self._accumulator.open_lane(topic, wall_ms, now_ms)
                 return batch
         if partition not in metadata.partitions:
             raise ClientError(f"topic {topic} has the partitions 0 to {count - 1}, and no partition {partition}")

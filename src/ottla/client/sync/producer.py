@@ -236,18 +236,20 @@ class Producer:
     def _send_slowly(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> SendFuture:
         self._check_usable()
         intake = self._intake
-        prepared = intake.prepare(record, int(_time_s() * 1000))
+        prepared = intake.prepare(record)
         now_ms = self._engine.clock.monotonic_ms()
         deadline_ms = now_ms + self._settings.max_block_ms
         with self._lock:
             metadata = self._engine.metadata.use(prepared.topic, now_ms)
         if metadata is None:
             metadata = self._wait_for_topic(prepared.topic)
+
+        def append(now_ms: int) -> Batch | None:
+            return intake.append(prepared, metadata, now_ms, int(_time_s() * 1000))
+
         with self._lock:
             self._check_sendable()
-            batch = intake.append(prepared, metadata, now_ms)
-            if batch is None:
-                batch = self._wait_for_memory(partial(intake.append, prepared, metadata), deadline_ms)
+            batch = append(now_ms) or self._wait_for_memory(append, deadline_ms)
             index = batch.record_count - 1
             if on_delivery is not None:
                 batch.callbacks.append((index, on_delivery))

@@ -54,6 +54,28 @@ def test_memory_is_bounded_and_given_back() -> None:
     assert box.free_bytes == 10_000
 
 
+def test_a_topic_that_fills_its_batches_gets_half_of_the_memory_that_is_free() -> None:
+    box = accumulator(batch_size=100_000, buffer_memory=250_000)
+
+    def add_sticky() -> Batch | None:
+        return box.append_sticky("t", (0,), 1, (None, b"x" * 1000, (), 1), 1014, 5)
+
+    first = add_sticky()
+    assert first is not None and first.reserved == 16_384, "nobody knows yet how much will come"
+    while (second := add_sticky()) is first:
+        pass
+    assert second is not None and second.reserved == 75_000
+    while (batch := add_sticky()) is not None:
+        last = batch
+    assert last is not second and box.free_bytes < 16_384, "there is no memory left"
+    box.release(first)
+    after = add_sticky()
+    assert after is not None and 40_000 < after.reserved < 60_000, "waiting for memory does not make it forget"
+    after.seal()
+    following = add_sticky()
+    assert following is not None and following.reserved == 16_384, "that one was sent before it was full"
+
+
 def test_a_batch_grows_in_steps_and_is_closed_when_memory_ends() -> None:
     box = accumulator(batch_size=100_000, buffer_memory=40_000)
     batch = add(box, 1000)

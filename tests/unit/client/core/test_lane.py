@@ -12,7 +12,7 @@ def opened(room: int = 10_000, *, is_timed: bool = False) -> tuple[Batch, Lane]:
     batch = Batch("t", 0, (0,), opened_ms=0, deadline_ms=0)
     batch.room = room
     batch.add((None, b"first", (), 7), 19)
-    lane = batch.open_lane(8, 7, is_timed=is_timed)
+    lane = batch.open_lane(8, 7, 0, is_timed=is_timed)
     assert lane is not None
     return batch, lane
 
@@ -46,13 +46,13 @@ def test_a_lane_takes_no_more_than_there_is_room_for() -> None:
     batch, lane = opened(61 + 19 + 3 * 19)
     assert lane.place_count == 3
     batch.add((None, b"x" * 5, (), 7), 3 * 19)
-    assert batch.open_lane(8, 7, is_timed=False) is None
+    assert batch.open_lane(8, 7, 0, is_timed=False) is None
 
 
 def test_a_batch_of_whole_records_has_no_lane() -> None:
     batch, _ = opened()
     batch.add((b"key", b"v", (), 7), 20)
-    assert batch.open_lane(8, 7, is_timed=False) is None
+    assert batch.open_lane(8, 7, 0, is_timed=False) is None
 
 
 def test_a_timed_lane_asks_for_the_time() -> None:
@@ -87,20 +87,35 @@ def test_lanes_grow_as_long_as_they_are_used_up_within_a_millisecond() -> None:
     )
     accumulator.lanes = {}
 
-    def most(wall_ms: int, now_ms: int = 0) -> int:
-        assert accumulator.append_sticky("t", (0,), 1, (None, b"v", (), wall_ms), 15, now_ms) is not None
-        accumulator.open_lane("t", wall_ms, now_ms)
+    def most(now_ms: int) -> int:
+        add(now_ms)
+        accumulator.open_lane("t", now_ms + 100, now_ms)
         assert accumulator.lanes is not None
         return accumulator.lanes["t"].most
 
-    assert most(100) == FEWEST_PLACES
-    assert [most(100) for _ in range(9)][-1] == MOST_PLACES
-    assert most(101) == MOST_PLACES // 2
-    assert most(103) == FEWEST_PLACES
-    assert accumulator.lanes["t"].length == 1
-    accumulator.close_late_lanes(4)
-    assert accumulator.lanes["t"].places
-    accumulator.close_late_lanes(5)
-    assert not accumulator.lanes["t"].places
-    most(104, now_ms=5)
+    def add(now_ms: int) -> None:
+        assert accumulator.append_sticky("t", (0,), 1, (None, b"v", (), now_ms + 100), 15, now_ms) is not None
+
+    assert most(0) == FEWEST_PLACES
+    assert [most(0) for _ in range(9)][-1] == MOST_PLACES
+    assert most(1) == MOST_PLACES // 2
+    add(1)
+    assert most(9) == MOST_PLACES, "what counts is when it was used up, not when there was memory for the next"
+    assert most(11) == FEWEST_PLACES
+
+
+def test_values_of_a_batch_that_is_overdue_are_timed() -> None:
+    accumulator = Accumulator(
+        batch_size=100_000, buffer_memory=100_000, delivery_timeout_ms=1000, random_below=lambda _: 0, steady_ms=5
+    )
+    accumulator.lanes = {}
+    for now_ms in (0, 5):
+        assert accumulator.append_sticky("t", (0,), 1, (None, b"v", (), now_ms), 15, now_ms) is not None
+        accumulator.open_lane("t", now_ms, now_ms)
+        if now_ms == 0:
+            assert accumulator.lanes["t"].length == 1
+            accumulator.close_late_lanes(4)
+            assert accumulator.lanes["t"].places
+            accumulator.close_late_lanes(5)
+            assert not accumulator.lanes["t"].places
     assert accumulator.lanes["t"].length < 0
