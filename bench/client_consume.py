@@ -153,6 +153,14 @@ def aiokafka(servers: str, topic: str, messages: int) -> Result:
     return asyncio.run(run())
 
 
+def bare(servers: str, topic: str, messages: int) -> Result:
+    from bench.bare_reader import read_bare
+
+    meter = Meter(messages)
+    read_bare(int(servers.rpartition(":")[2]), topic, meter.count_rows)
+    return meter.result()
+
+
 LIBRARIES: dict[str, Callable[[str, str, int], Result]] = {
     "ottla": ottla_poll,
     "ottla-aio": ottla_aio,
@@ -161,6 +169,7 @@ LIBRARIES: dict[str, Callable[[str, str, int], Result]] = {
     "confluent-kafka": confluent,
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
+    CLIENT_LIMIT: bare,
 }
 
 CASES = (

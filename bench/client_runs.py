@@ -56,8 +56,7 @@ class ClientRuns:
                 for library in libraries:
                     messages = self._messages(library, value_bytes)
                     if limit is not None and library == limit.name:
-                        measure = self._receive_only if library == cases.CLIENT_LIMIT else self._send_only
-                        results[library].append(measure(limit, messages, value_bytes))
+                        results[library].append(self._send_only(limit, messages, value_bytes))
                         continue
                     if direction == "consume":
                         results[library].append(self._run("client_consume", library, topic, messages))
@@ -74,24 +73,13 @@ class ClientRuns:
     @contextmanager
     def _limit(self, libraries: list[str]) -> Iterator[Peer | None]:
         """What answers every request with as many bytes as a broker, if one of the sides is measured against it."""
-        if cases.CLIENT_LIMIT in libraries:
-            file = self.place / "client-source.bin"
-            file.write_bytes(bytes(cases.FETCH_BATCHES_PER_PARTITION * cases.FETCH_PARTITION_BYTES))
-            with peers.source(self.programs, file, cases.FETCH_PARTITION_BYTES) as source:
-                yield source
-            file.unlink()
-        elif cases.CLIENT_SEND_LIMIT in libraries:
+        if cases.CLIENT_SEND_LIMIT in libraries:
             directory = self.place / "client-sink"
             directory.mkdir(exist_ok=True)
             with peers.sink(self.programs, directory, produce_reply_bytes(LIMIT_TOPIC)) as sink:
                 yield sink
         else:
             yield None
-
-    def _receive_only(self, source: Peer, messages: int, value_bytes: int) -> dict[str, float]:
-        shape = (1, cases.FETCH_PARTITION_BYTES, messages * value_bytes, 1)
-        result = run_program([*self.programs.load, "fetch", str(source.port), "client", *map(str, shape)])
-        return {"messages_per_s": result["bytes_per_s"] / value_bytes}
 
     def _send_only(self, sink: Peer, messages: int, value_bytes: int) -> dict[str, float]:
         """The same frames again and again, a megabyte each: what it takes to fill them is not part of it."""
@@ -124,18 +112,16 @@ def _row(case: ClientCase, name: str, value_bytes: int, results: dict[str, list[
     row.notes = "processor time per message: " + ", ".join(f"{side} {spent:.2f} µs" for side, spent in cpu_us.items())
     if case.target is not None:
         row.floor, row.goal = case.target.floor, case.target.goal
-    if sink := results.get(cases.CLIENT_SEND_LIMIT):
-        # Whatever a producer sends, its broker has to receive and write. Fetches have no such limit: the broker sends
-        # from memory that is mapped already, and is faster than a program that sends a file.
-        row.limit = statistics.median(result["messages_per_s"] for result in sink) / other
+    if limit := results.get(cases.CLIENT_SEND_LIMIT) or results.get(cases.CLIENT_LIMIT):
+        row.limit = statistics.median(result["messages_per_s"] for result in limit) / other
     return row
 
 
 def _about_the_limit(value: float, limit: float, value_bytes: int, results: dict[str, list[dict[str, float]]]) -> str:
     """How much of what is possible it is, and how much of it the floors against confluent-kafka would be."""
     notes = (
-        f"{value * value_bytes / 1e6:,.0f} of {limit * value_bytes / 1e6:,.0f} MB/s, which is what can be sent and"
-        " received if nobody looks at it"
+        f"{value * value_bytes / 1e6:,.0f} of {limit * value_bytes / 1e6:,.0f} MB/s, which is what can be had if nobody"
+        " looks at a record"
     )
     if confluent := results.get("confluent-kafka"):
         rate = statistics.median(result["messages_per_s"] for result in confluent)
