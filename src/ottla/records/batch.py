@@ -179,6 +179,19 @@ def iter_headers(buf: ReadBuffer, pos: int = 0, end: int | None = None) -> Itera
         pos = next_pos
 
 
+def iter_ordered_headers(buf: ReadBuffer) -> Iterator[tuple[int, BatchHeader]]:
+    """The same for what was read from a log: there no batch starts before the one in front of it ends.
+
+    Checksums do not cover offsets, so this is all that tells if one of them was damaged on its way.
+    """
+    next_offset: int | None = None
+    for pos, header in iter_headers(buf):
+        if next_offset is not None and header.base_offset < next_offset:
+            raise CorruptBatchError(f"the batch at offset {header.base_offset} comes after offset {next_offset - 1}")
+        next_offset = header.next_offset
+        yield pos, header
+
+
 def crc_is_valid(batch: ReadBuffer, header: BatchHeader) -> bool:
     """Whether the checksum holds; `batch` starts with the batch and may go on after it."""
     size = OFFSET_AND_LENGTH_SIZE + header.batch_length

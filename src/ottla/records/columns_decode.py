@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ottla.base.errors import CorruptBatchError
 from ottla.base.types import ReadBuffer
-from ottla.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, iter_headers
+from ottla.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, iter_ordered_headers
 from ottla.records.columns_fields import Payload, read_fields
 from ottla.records.columns_schema import PLAIN_COLUMNS, columns_schema
 from ottla.records.columns_varint import Octets
@@ -106,7 +106,7 @@ def _visible_batches(
     kept: list[tuple[int, BatchHeader]] = []
     next_offset = start_offset
     size = 0
-    for pos, header in iter_headers(view):
+    for pos, header in iter_ordered_headers(view):
         if end_offset is not None and header.base_offset >= end_offset:
             return kept, max(next_offset, end_offset)
         if header.last_offset >= start_offset:

@@ -16,6 +16,7 @@ from ottla.records.batch import (
     crc_is_valid,
     increment_sequence,
     iter_headers,
+    iter_ordered_headers,
     read_header,
     set_append_time,
     set_max_timestamp,
@@ -68,6 +69,17 @@ def test_a_short_entry_of_an_older_format_is_noticed() -> None:
     entry = bytes(8) + (14).to_bytes(4, "big") + bytes(14)
     with pytest.raises(CorruptBatchError, match="magic"):
         list(iter_headers(entry))
+
+
+def test_a_batch_of_a_log_that_starts_before_the_last_one_ends_is_noticed() -> None:
+    data = bytearray(three_batches())
+    assert [header.base_offset for _, header in iter_ordered_headers(data)] == [0, 10, 20]
+    second = len(data) // 3
+    data[second] ^= 0x40
+    found = iter_ordered_headers(data)
+    assert [next(found)[1].base_offset, next(found)[1].base_offset] == [0, 10 + (0x40 << 56)]
+    with pytest.raises(CorruptBatchError, match=r"the batch at offset 20 comes after offset 46116860184273"):
+        next(found)
 
 
 def test_a_header_that_is_cut_short() -> None:

@@ -15,6 +15,7 @@ from ottla.records.batch import (
     HEADER_SIZE,
     crc_is_valid,
     iter_headers,
+    iter_ordered_headers,
     pack_batch,
     read_header,
     set_max_timestamp,
@@ -165,7 +166,7 @@ class TestDecode:
         try:
             expected = [
                 (record, int(header.timestamp_type))
-                for pos, header in iter_headers(damaged)
+                for pos, header in iter_ordered_headers(damaged)
                 if not header.is_control
                 for record in read_records(memoryview(damaged)[pos:], header)
             ]

@@ -19,7 +19,7 @@ from ottla.client.core.cursors import Cursor
 from ottla.client.core.fetch_planner import ClaimedData
 from ottla.client.core.fetched_data import FetchedData
 from ottla.client.errors import CorruptRecordError
-from ottla.records.batch import iter_headers
+from ottla.records.batch import iter_ordered_headers
 from ottla.records.columns import COLUMN_NAMES, columns_schema, decode_columns
 
 CLAIM_BYTES = 2 << 20
@@ -140,7 +140,7 @@ def _move(cursor: Cursor, chunk: FetchedData, position: int) -> int:
     cursor.position = max(cursor.position, position)
     end = 0
     try:
-        for _, header in iter_headers(chunk.data):
+        for _, header in iter_ordered_headers(chunk.data):
             if header.base_offset < position:
                 cursor.position_epoch = header.partition_leader_epoch
             end = header.next_offset

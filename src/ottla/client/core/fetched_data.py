@@ -20,7 +20,7 @@ from ottla.records.batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
     crc_is_valid,
-    iter_headers,
+    iter_ordered_headers,
 )
 from ottla.records.control import ControlType, parse_control_key
 from ottla.records.reader import read_records, read_records_as
@@ -69,7 +69,7 @@ class FetchedData:
             None if self.aborted is None else sorted(self.aborted, key=lambda entry: entry[1], reverse=True)
         )
         self._aborted_producers: set[int] = set()
-        self._headers = iter_headers(self._data)
+        self._headers = iter_ordered_headers(self._data)
         self._failure: CorruptRecordError | None = None
 
     @property
@@ -157,7 +157,7 @@ def last_whole_batch(records: ReadBuffer) -> BatchHeader | None:
     """The last batch that is there in full, before the first that makes no sense."""
     last = None
     try:
-        for _, header in iter_headers(records):
+        for _, header in iter_ordered_headers(records):
             last = header
     except CorruptBatchError:
         # Reading the batch will say so, once everything before it has been read.
