@@ -150,9 +150,10 @@ class Accumulator:
             choice.produced(batch.size)
             self._fills_batches[topic] = was_open
             del self.sticky[topic]
-        # Memory for a batch that will be full is not asked for piece by piece, but some is left for other topics.
-        is_full_expected = self._fills_batches.get(topic, False)
-        expected_size = max(_RESERVE_STEP, self.free_bytes // 2) if is_full_expected else _RESERVE_STEP
+        expected_size = _RESERVE_STEP
+        if self._fills_batches.get(topic):
+            # Memory for a batch that will be full is not asked for piece by piece, but there is some for every topic.
+            expected_size = max(expected_size, self.free_bytes // (1 + len(self.sticky)))
         partition = choice.choose(available, partition_count)
         batch = self.append(topic, partition, record, size, now_ms, expected_size)
         if batch is not None:

@@ -77,7 +77,8 @@ class Lane:
         took_ms = self.used_up_ms - self.opened_ms
         if took_ms < 1:
             return min(2 * self.most, MOST_PLACES)
-        return max(self.most // 2, FEWEST_PLACES) if took_ms == 1 else FEWEST_PLACES
+        # Half a millisecond is enough to see the next one begin.
+        return self.most if took_ms == 1 else FEWEST_PLACES
 
     def close(self) -> tuple[list[bytes], list[int]]:
         """Nothing is added from now on; returns the values that were, and their lengths."""

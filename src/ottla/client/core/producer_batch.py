@@ -37,6 +37,7 @@ DeliveryCallback = Callable[[RecordMetadata | None, ClientError | None], None]
 
 class Batch:
     __slots__ = (
+        "_compressed",
         "_lengths",
         "_size",
         "_waiters",
@@ -57,7 +58,6 @@ class Batch:
         "parent",
         "partition",
         "parts",
-        "payload",
         "producer_epoch",
         "producer_id",
         "refused",
@@ -92,7 +92,7 @@ class Batch:
         self.reserved = 0
         self.opened_ms = opened_ms
         self.deadline_ms = deadline_ms
-        self.payload: bytes | memoryview | None = None
+        self._compressed: bytes | memoryview | None = None
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
@@ -227,8 +227,14 @@ class Batch:
     # On the way out
 
     def encode(self, codec: Codec, level: int | None, *, transactional: bool) -> bytes | memoryview:
-        if self.payload is None and self.rows is None:
-            self.payload = build_values_batch(
+        """What goes to the broker. It is kept for another attempt only if it was compressed.
+
+        To make it once more takes less time than is lost by filling other memory with the next batch, which is not in
+        the processor's cache.
+        """
+        payload = self._compressed
+        if payload is None and self.rows is None:
+            payload = build_values_batch(
                 self.values,
                 self._lengths,
                 self.marks,
@@ -239,8 +245,8 @@ class Batch:
                 base_sequence=self.base_sequence,
                 transactional=transactional,
             )
-        if self.payload is None:
-            self.payload = build_batch(
+        if payload is None:
+            payload = build_batch(
                 self.records(),
                 codec=codec,
                 level=level,
@@ -249,14 +255,16 @@ class Batch:
                 base_sequence=self.base_sequence,
                 transactional=transactional,
             )
-        return self.payload
+        if codec:
+            self._compressed = payload
+        return payload
 
     def number(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Gives the batch its place in the sequence of a producer; what was encoded before no longer holds."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
-        self.payload = None
+        self._compressed = None
 
     # What became of it
 
@@ -270,13 +278,13 @@ class Batch:
         self._settle()
 
     def _settle(self) -> None:
-        self.payload = None
+        self._compressed = None
         self.done = True
 
     def split_into(self, parts: Sequence[Batch]) -> None:
         """The batch lives on in its parts and is done when they are."""
         self.parts = list(parts)
-        self.payload = None
+        self._compressed = None
         for part in parts:
             part.parent = self
 

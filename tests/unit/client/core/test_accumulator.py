@@ -54,24 +54,30 @@ def test_memory_is_bounded_and_given_back() -> None:
     assert box.free_bytes == 10_000
 
 
-def test_a_topic_that_fills_its_batches_gets_half_of_the_memory_that_is_free() -> None:
+def test_a_topic_that_fills_its_batches_gets_its_share_of_the_memory_that_is_free() -> None:
     box = accumulator(batch_size=100_000, buffer_memory=250_000)
 
-    def add_sticky() -> Batch | None:
-        return box.append_sticky("t", (0,), 1, (None, b"x" * 1000, (), 1), 1014, 5)
+    def add_sticky(topic: str = "t") -> Batch | None:
+        return box.append_sticky(topic, (0,), 1, (None, b"x" * 1000, (), 1), 1014, 5)
 
     first = add_sticky()
     assert first is not None and first.reserved == 16_384, "nobody knows yet how much will come"
     while (second := add_sticky()) is first:
         pass
-    assert second is not None and second.reserved == 75_000
+    assert second is not None and second.reserved == 100_000, "one is full: so will be the next"
     while (batch := add_sticky()) is not None:
         last = batch
     assert last is not second and box.free_bytes < 16_384, "there is no memory left"
     box.release(first)
     after = add_sticky()
-    assert after is not None and 40_000 < after.reserved < 60_000, "waiting for memory does not make it forget"
-    after.seal()
+    assert after is not None and after.reserved == 100_000, "waiting for memory does not make it forget"
+    box.release(last)
+    assert add_sticky("u") is not None
+    while (shared := add_sticky()) is after:
+        pass
+    assert shared is not None and shared.reserved == (250_000 - 2 * 100_000 - 16_384) // 2, "there are two topics now"
+    shared.seal()
+    box.release(second)
     following = add_sticky()
     assert following is not None and following.reserved == 16_384, "that one was sent before it was full"
 
