@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -180,6 +181,25 @@ def test_a_full_buffer_is_an_error_in_the_end(make: Make, own_broker: BrokerProc
     with pytest.raises(BufferExhaustedError, match=r"buffer\.memory"):
         client.send_arrow(new_topic, pa.table({"value": [b"x" * 1000] * 500}))
     client.close(0)
+
+
+@pytest.mark.parametrize("lengths", ["even", "uneven"])
+def test_a_table_that_met_a_broker_that_was_away_is_there_once(
+    make: Make, own_broker: BrokerProcess, new_topic: str, lengths: str
+) -> None:
+    own_broker.start()
+    make_topic(own_broker.bootstrap, new_topic)
+    maker = SyncClient if isinstance(make(), SyncClient) else AioClient
+    values = [b"%06d" % number + b"x" * (100 if lengths == "even" else number % 200) for number in range(30_000)]
+    with maker(bootstrap_servers=own_broker.bootstrap) as client:
+        sent(client, new_topic, pa.table({"value": [b"first"]}))
+        restart = threading.Timer(0.3, own_broker.start)
+        own_broker.kill()
+        restart.start()
+        summary = sent(client, new_topic, pa.table({"value": pa.array(values, pa.binary())}))
+        restart.join()
+    assert summary == {TopicPartition(new_topic, 0): SentRows(30_000, 1, 30_000)}
+    assert values_of(own_broker.bootstrap, new_topic)[1:] == values
 
 
 def test_a_batch_that_is_too_large_for_the_broker_is_split(make: Make, broker: BrokerProcess, new_topic: str) -> None:

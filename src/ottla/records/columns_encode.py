@@ -6,7 +6,8 @@ offset and timestamp count from the first row of that one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -29,7 +30,7 @@ from ottla.records.batch import (
     pack_batch,
     pack_in_place,
 )
-from ottla.records.columns_even import encode_evenly
+from ottla.records.columns_even import RecordsOfBatch, encode_evenly
 from ottla.records.columns_input import NO_HEADERS, RecordColumns
 from ottla.records.columns_varint import Int64s, VarintColumn, join_varints
 from ottla.records.compression import Codec, compress
@@ -45,8 +46,12 @@ _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
 class EncodedBatch(NamedTuple):
-    data: memoryview
-    """Can be written to: whoever sends it may still have to say in whose name."""
+    make: Callable[[], memoryview]
+    """Gives the whole batch, in memory that may be written to: whoever sends it may have to say in whose name.
+
+    As far as possible it is made when this is called, and anew each time. Whoever sends it at once and forgets it finds
+    it in the processor's cache, and the memory for the next one, too."""
+    size: int
     first_row: int
     record_count: int
 
@@ -69,8 +74,6 @@ def encode_columns(
     Columns are `value` and, if there, `key`, `timestamp` and `headers`. No batch is larger than `max_batch_size` before
     compression, except one of a single row, which the broker judges. The sequences of the batches follow each other.
     Batches without a `checksum` are for those who will say with `set_producer` whose they are.
-
-    As far as possible each batch is made when it is asked for: who sends it then finds it in the processor's cache.
     """
     columns = RecordColumns.of(table, default_timestamp_ms)
     header = BatchHeader(
@@ -94,7 +97,8 @@ def encode_columns(
 def _finish(
     columns: RecordColumns, max_batch_size: int, usual: BatchHeader, codec: Codec, level: int | None, *, checksum: bool
 ) -> Iterator[EncodedBatch]:
-    for data, first, count in encode_evenly(columns, max_batch_size) or _encode_unevenly(columns, max_batch_size):
+    for records in encode_evenly(columns, max_batch_size) or _encode_unevenly(columns, max_batch_size):
+        make, size, first, count, is_made = records
         timestamps = columns.timestamps[first : first + count]
         sequence = usual.base_sequence
         header = usual._replace(
@@ -105,19 +109,31 @@ def _finish(
             record_count=count,
         )
         if codec:
-            data = memoryview(bytearray(pack_batch(header, compress(codec, data[HEADER_SIZE:], level))))
+            data = memoryview(bytearray(pack_batch(header, compress(codec, make()[HEADER_SIZE:], level))))
+            make, size = partial(_same, data), len(data)
+        elif is_made:
+            pack_in_place(header, make(), checksum=checksum)
         else:
-            pack_in_place(header, data, checksum=checksum)
-        yield EncodedBatch(data, first, count)
+            make = partial(_packed, header, make, checksum=checksum)
+        yield EncodedBatch(make, size, first, count)
 
 
-def _encode_unevenly(columns: RecordColumns, max_batch_size: int) -> Iterator[tuple[memoryview, int, int]]:
-    """Batches with room for their headers, each with its first row and the number of rows."""
+def _same(data: memoryview) -> memoryview:
+    return data
+
+
+def _packed(header: BatchHeader, make: Callable[[], memoryview], *, checksum: bool) -> memoryview:
+    data = make()
+    pack_in_place(header, data, checksum=checksum)
+    return data
+
+
+def _encode_unevenly(columns: RecordColumns, max_batch_size: int) -> Iterator[RecordsOfBatch]:
     for firsts, last in _groups(columns, max_batch_size):
         payload, bounds = _encode_rows(columns, firsts, last)
         edges = [*firsts.tolist(), last]
         for index, (first, next_first) in enumerate(pairwise(edges)):
-            yield payload[bounds[index] : bounds[index + 1]], first, next_first - first
+            yield RecordsOfBatch.made(payload[bounds[index] : bounds[index + 1]], first, next_first - first)
 
 
 def _groups(columns: RecordColumns, max_batch_size: int) -> list[tuple[Int64s, int]]:

@@ -7,8 +7,8 @@ different number of bytes from row to row, and both change seldom: between two c
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -46,11 +46,27 @@ class _Run(NamedTuple):
         return self.record_size * (self.last - self.first)
 
 
-def encode_evenly(columns: RecordColumns, max_batch_size: int) -> Iterable[tuple[memoryview, int, int]] | None:
-    """Batches with room for their headers, each with its first row and the number of rows; None if rows are too uneven.
+class RecordsOfBatch(NamedTuple):
+    """The records of one batch, behind room for its header."""
+
+    make: Callable[[], memoryview]
+    size: int
+    """Of all, with the room for the header."""
+    first_row: int
+    record_count: int
+    is_made: bool = False
+    """Whether it is the same memory each time, and nothing has to be done to get it."""
+
+    @classmethod
+    def made(cls, data: memoryview, first_row: int, record_count: int) -> RecordsOfBatch:
+        return cls(lambda: data, len(data), first_row, record_count, is_made=True)
+
+
+def encode_evenly(columns: RecordColumns, max_batch_size: int) -> Iterable[RecordsOfBatch] | None:
+    """The records of all rows, in batches; None if rows are too uneven.
 
     Batches are about equally large, and no larger than `max_batch_size`, except one of a single row. If all rows have
-    the same timestamp, each is made when it is asked for.
+    the same timestamp, nothing is made before it is asked for, and it is made anew each time.
     """
     count = len(columns)
     if not count or columns.headers is not None:
@@ -62,13 +78,18 @@ def encode_evenly(columns: RecordColumns, max_batch_size: int) -> Iterable[tuple
     batch_count = -(-count // rows.most_per_batch(max_batch_size))
     edges = [count * number // batch_count for number in range(batch_count + 1)]
     if not rows.span_ms:
-        return ((rows.encode_moment(first, last), first, last - first) for first, last in pairwise(edges))
+        return (
+            RecordsOfBatch(
+                partial(rows.encode_moment, first, last), rows.size_of_moment(last - first), first, last - first
+            )
+            for first, last in pairwise(edges)
+        )
     batches = []
     for first, last in pairwise(edges):
         data = rows.encode(first, last)
         if data is None:
             return None
-        batches.append((data, first, last - first))
+        batches.append(RecordsOfBatch.made(data, first, last - first))
     return batches
 
 
@@ -115,14 +136,19 @@ class _EvenRows:
 
     def encode_moment(self, first: int, last: int) -> memoryview:
         """The batch of these rows, which all have the same timestamp."""
-        count = last - first
+        return self._write_all(self._runs_of_moment(last - first), first, None)
+
+    def size_of_moment(self, count: int) -> int:
+        return _size_of(self._runs_of_moment(count))
+
+    def _runs_of_moment(self, count: int) -> list[_Run]:
         runs = self._runs_by_count.get(count)
         if runs is None:
             runs = self._runs_by_count[count] = list(self._runs(count, (), None))
-        return self._write_all(runs, first, None)
+        return runs
 
     def _write_all(self, runs: list[_Run], first: int, timestamps: VarintColumn | None) -> memoryview:
-        out: Octets = np.empty(HEADER_SIZE + sum([run.size for run in runs]), np.uint8)
+        out: Octets = np.empty(_size_of(runs), np.uint8)
         at = HEADER_SIZE
         for run in runs:
             self._write(out, at, run, first, timestamps)
@@ -160,6 +186,10 @@ class _EvenRows:
             # The field at its place in every record. Copying one to another costs one move of memory for each row.
             np.ndarray(run.last - run.first, field.dtype, out.data, at, (run.record_size,))[:] = field
             at += field.dtype.itemsize
+
+
+def _size_of(runs: list[_Run]) -> int:
+    return HEADER_SIZE + sum([run.size for run in runs])
 
 
 def _cells(column: Any, length: int) -> Cells | None:

@@ -306,7 +306,7 @@ class TestEncode:
             base_sequence=3,
             transactional=True,
         )
-        assert batch.data == build_batch(
+        assert batch.make() == build_batch(
             records, codec=codec, producer_id=7, producer_epoch=1, base_sequence=3, transactional=True
         )
         assert (batch.first_row, batch.record_count) == (0, len(records))
@@ -320,15 +320,15 @@ class TestEncode:
             assert batch.first_row == next_row
             own = records[next_row : next_row + batch.record_count]
             sequence = (2**31 - 3 + next_row) % 2**31
-            assert batch.data == build_batch(own, producer_id=1, base_sequence=sequence)
-            assert len(batch.data) <= max_size or batch.record_count == 1
+            assert batch.make() == build_batch(own, producer_id=1, base_sequence=sequence)
+            assert len(batch.make()) <= max_size or batch.record_count == 1
             next_row += batch.record_count
         assert next_row == len(records)
 
     @settings(max_examples=50)
     @given(st.lists(rows, min_size=1, max_size=20), codecs)
     def test_there_and_back(self, records: list[RecordFields], codec: Codec) -> None:
-        data = b"".join(batch.data for batch in encode_columns(as_table(records), codec=codec))
+        data = b"".join(batch.make() for batch in encode_columns(as_table(records), codec=codec))
         decoded = as_rows(decode_columns(data, columns=COLUMN_NAMES).records)
         assert [(row.key, row.value, list(row.headers), row.timestamp) for row, _ in decoded] == records
 
@@ -337,34 +337,49 @@ class TestEncode:
     def test_many_rows_of_one_size(self, key: bytes | None, rows_per_ms: int) -> None:
         records: list[RecordFields] = [(key, b"%05d" % n, [], NOW_MS + n // rows_per_ms) for n in range(20_000)]
         (batch,) = encode_columns(as_table(records))
-        assert batch.data == build_batch(records)
+        assert batch.make() == build_batch(records)
         parts = list(encode_columns(as_table(records), max_batch_size=100_000))
         assert max(part.record_count for part in parts) - min(part.record_count for part in parts) <= 1
         for part in parts:
             own = records[part.first_row : part.first_row + part.record_count]
-            assert part.data == build_batch(own) and len(part.data) <= 100_000
+            assert part.make() == build_batch(own) and len(part.make()) <= 100_000
 
     def test_the_checksum_can_be_left_to_the_producer(self) -> None:
         (batch,) = encode_columns(as_table([(None, b"v", [], NOW_MS)]), checksum=False)
-        assert not crc_is_valid(batch.data, read_header(batch.data))
-        set_producer(batch.data, 0, len(batch.data), producer_id=7, producer_epoch=1, base_sequence=3)
-        assert batch.data == build_batch([(None, b"v", [], NOW_MS)], producer_id=7, producer_epoch=1, base_sequence=3)
+        data = batch.make()
+        assert not crc_is_valid(data, read_header(data))
+        set_producer(data, 0, len(data), producer_id=7, producer_epoch=1, base_sequence=3)
+        assert data == build_batch([(None, b"v", [], NOW_MS)], producer_id=7, producer_epoch=1, base_sequence=3)
 
     def test_large_tables_are_encoded_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from ottla.records import columns_encode
 
         records: list[RecordFields] = [(b"%d" % n, bytes(n), [("h", b"%d" % n)], NOW_MS + n) for n in range(200)]
-        whole = list(encode_columns(as_table(records), max_batch_size=700))
+        whole = [(batch.make(), batch.first_row) for batch in encode_columns(as_table(records), max_batch_size=700)]
         monkeypatch.setattr(columns_encode, "_GROUP_SIZE", 1500)
-        assert list(encode_columns(as_table(records), max_batch_size=700)) == whole
+        parts = encode_columns(as_table(records), max_batch_size=700)
+        assert [(batch.make(), batch.first_row) for batch in parts] == whole
+
+    @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+    @pytest.mark.parametrize("timestamps", ["one", "many"])
+    @pytest.mark.parametrize("lengths", ["even", "uneven"])
+    def test_a_batch_can_be_made_again(self, lengths: str, timestamps: str, codec: Codec) -> None:
+        records: list[RecordFields] = [
+            (None, bytes(1 if lengths == "even" else n), [], NOW_MS + (n if timestamps == "many" else 0))
+            for n in range(100)
+        ]
+        (batch,) = encode_columns(as_table(records), codec=codec)
+        first = bytes(batch.make())
+        assert first == build_batch(records, codec=codec) and len(first) == batch.size
+        assert batch.make() == first
 
     def test_a_slice_of_a_table_in_chunks(self) -> None:
         part: list[RecordFields] = [(b"%d" % n, None if n % 3 else b"v", [("h", None)] * (n % 2), n) for n in range(9)]
         table = pa.concat_tables([as_table(part), as_table(part)]).slice(4, 11)
         (batch,) = encode_columns(table)
-        assert batch.data == build_batch((part + part)[4:15])
+        assert batch.make() == build_batch((part + part)[4:15])
         (batch,) = encode_columns(table.combine_chunks().to_batches()[0].slice(1, 5))
-        assert batch.data == build_batch((part + part)[5:10])
+        assert batch.make() == build_batch((part + part)[5:10])
 
     def test_text_and_other_timestamps(self) -> None:
         table = pa.table(
@@ -375,12 +390,12 @@ class TestEncode:
             }
         )
         (batch,) = encode_columns(table, default_timestamp_ms=99)
-        assert read_records(batch.data) == [Record(0, 1500, None, b"a", ()), Record(1, 99, None, None, ())]
+        assert read_records(batch.make()) == [Record(0, 1500, None, b"a", ()), Record(1, 99, None, None, ())]
 
     def test_the_widest_span_of_timestamps(self) -> None:
         records: list[RecordFields] = [(None, b"a", [], 2**63 - 1), (None, b"b", [], 0), (None, b"c", [], 2**63 - 1)]
         (batch,) = encode_columns(as_table(records))
-        assert batch.data == build_batch(records)
+        assert batch.make() == build_batch(records)
 
     def test_no_rows_give_no_batches(self) -> None:
         assert not list(encode_columns(pa.table({"value": pa.array([], pa.binary())})))
@@ -408,7 +423,7 @@ class TestEncode:
 
     def test_the_checksum_holds(self) -> None:
         (batch,) = encode_columns(pa.table({"value": [b"a" * HEADER_SIZE]}))
-        assert crc_is_valid(batch.data, read_header(batch.data))
+        assert crc_is_valid(batch.make(), read_header(batch.make()))
 
 
 def test_the_rest_of_the_room_does_without_arrow() -> None:

@@ -114,7 +114,7 @@ class Accumulator:
 
     def append_encoded(self, topic_partition: TopicPartition, encoded: EncodedRows, now_ms: int) -> Batch | None:
         """A batch of its own for rows that are encoded already, or None if there is no memory for it."""
-        size = len(encoded.data)
+        size = encoded.size
         if size > self.free_bytes and self.incomplete:
             return None
         queue = self._queue(topic_partition)

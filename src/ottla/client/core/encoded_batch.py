@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ottla.base.types import TopicPartition
@@ -15,8 +15,9 @@ from ottla.records.reader import read_records
 
 
 class EncodedRows(NamedTuple):
-    data: memoryview
-    """A whole record batch, to be written to: it does not say yet which producer it is from."""
+    make: Callable[[], memoryview]
+    """Gives a whole record batch, to be written to: it does not say yet which producer it is from."""
+    size: int
     record_count: int
 
 
@@ -46,7 +47,7 @@ class SentRows(NamedTuple):
 class EncodedBatch(Batch):
     """Takes no more records, and is ready to be sent as soon as it is there."""
 
-    __slots__ = ("_data", "_is_sealed", "_record_count")
+    __slots__ = ("_make", "_record_count")
 
     def __init__(
         self,
@@ -58,44 +59,42 @@ class EncodedBatch(Batch):
         deadline_ms: int,
     ) -> None:
         super().__init__(*topic_partition, order, opened_ms=opened_ms, deadline_ms=deadline_ms)
-        self._data = rows.data
+        self._make: Callable[[], memoryview] | None = rows.make
+        """None once the batch is settled: until then it needs the table."""
         self._record_count = rows.record_count
-        self._is_sealed = True
-        self.size = len(rows.data)
+        self.size = rows.size
 
     @property
     def record_count(self) -> int:
         return self._record_count
 
     def records(self) -> list[RecordFields]:
-        return [(key, value, headers, timestamp) for _, timestamp, key, value, headers in read_records(self._data)]
+        if self._make is None:
+            return []
+        return [(key, value, headers, timestamp) for _, timestamp, key, value, headers in read_records(self._make())]
 
     def timestamp_of(self, index: int) -> int:
         """Known only until the batch is settled; receipts of tables do not tell it."""
-        return self.records()[index][3] if self._data else NO_TIMESTAMP
+        return self.records()[index][3] if self._make is not None else NO_TIMESTAMP
 
     def encode(self, codec: Codec, level: int | None, *, transactional: bool) -> memoryview:
-        if not self._is_sealed:
-            # Nobody is writing it to a broker now: a batch that is on its way is not numbered anew.
+        assert self._make is not None
+        data = self._make()
+        if self.is_numbered:
+            # Where that is memory which is on its way already, it says the same: no such batch is numbered anew.
             set_producer(
-                self._data,
+                data,
                 0,
-                len(self._data),
+                len(data),
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
                 base_sequence=self.base_sequence,
             )
-            self._is_sealed = True
-        return self._data
-
-    def number(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """The checksum waits until the batch is sent, by a thread that does not hold the producer's lock then."""
-        super().number(producer_id, producer_epoch, base_sequence)
-        self._is_sealed = False
+        return data
 
     def _settle(self) -> None:
         super()._settle()
-        self._data = memoryview(b"")
+        self._make = None
 
 
 class TableReceipt:

@@ -90,7 +90,7 @@ class TableIntake:
     def encode(
         self, prepared: PreparedTable, topics: Mapping[str, TopicMetadata]
     ) -> Iterator[tuple[TopicPartition, EncodedRows]]:
-        """One batch after the other, each made when it is asked for, as far as possible."""
+        """One batch after the other, each made when it is sent, as far as possible."""
         ends = prepared.ends
         total = int(ends[-1]) if len(ends) else 0
         share = _share(total, self._portion_size)
@@ -155,7 +155,7 @@ class TableIntake:
         taken = 0
         for batch in self._encode_rows(_without_places(rows), topic.name, wall_ms, batch_size):
             partition = choice.choose(topic.available, topic.partition_count)
-            yield TopicPartition(topic.name, partition), EncodedRows(batch.data, batch.record_count)
+            yield TopicPartition(topic.name, partition), EncodedRows(batch.make, batch.size, batch.record_count)
             end = int(ends[batch.first_row + batch.record_count - 1])
             choice.produced(end - taken)
             taken = end
@@ -164,7 +164,7 @@ class TableIntake:
         self, rows: Any, target: TopicPartition, wall_ms: int
     ) -> Iterator[tuple[TopicPartition, EncodedRows]]:
         for batch in self._encode_rows(rows, target.topic, wall_ms, self._batch_size):
-            yield target, EncodedRows(batch.data, batch.record_count)
+            yield target, EncodedRows(batch.make, batch.size, batch.record_count)
 
     def _encode_rows(self, rows: Any, topic: str, wall_ms: int, batch_size: int) -> Iterator[EncodedBatch]:
         settings = self._settings

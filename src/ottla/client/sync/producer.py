@@ -308,7 +308,8 @@ class Producer:
 
         Every row of `value_column` is a record; the other columns are used if they are there, all others are ignored.
         Without a `topic` each row says its own. Keys decide on partitions as in `send`. Rows go out at once in batches
-        of up to a megabyte, whatever batch.size and linger.ms are. Serializers and interceptors see no columns.
+        of up to a megabyte, whatever batch.size and linger.ms are. Serializers and interceptors see no columns. The
+        memory of the table must stay as it is until everything is stored.
         """
         self._check_usable()
         if self._tables is None:
