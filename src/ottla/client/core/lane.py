@@ -75,10 +75,8 @@ class Lane:
         """How many places the next lane may have, so that they are used up within about a millisecond."""
         assert self.used_up_ms is not None
         took_ms = self.used_up_ms - self.opened_ms
-        if took_ms < 1:
-            return min(2 * self.most, MOST_PLACES)
-        # Half a millisecond is enough to see the next one begin.
-        return self.most if took_ms == 1 else FEWEST_PLACES
+        # Half a millisecond is enough to see the next one begin, so one is no reason for fewer.
+        return max(self.most // took_ms, FEWEST_PLACES) if took_ms else min(2 * self.most, MOST_PLACES)
 
     def close(self) -> tuple[list[bytes], list[int]]:
         """Nothing is added from now on; returns the values that were, and their lengths."""
