@@ -39,7 +39,7 @@ def test_a_table_arrives_as_messages(ottla_broker: EmbeddedBroker, codec: Codec)
     assert len(batches) > 3
     with RawClient(ottla_broker.port) as client:
         for batch in batches:
-            data = PartitionProduceData(index=0, records=batch.data)
+            data = PartitionProduceData(index=0, records=batch.make())
             topics = [TopicProduceData(name=topic, partition_data=[data])]
             response: Any = client.call(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=topics), 9)
             (answer,) = response.responses[0].partition_responses
