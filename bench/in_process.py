@@ -33,6 +33,10 @@ def median_s(work: Callable[[], object], rounds: int) -> float:
     return statistics.median(taken)
 
 
+def encode(table: pa.Table) -> list[memoryview]:
+    return [batch.make() for batch in encode_columns(table)]
+
+
 def measure_columns(out: Table, rounds: int) -> None:
     sizes = {
         "100 bytes each": [100] * ROWS,
@@ -43,7 +47,7 @@ def measure_columns(out: Table, rounds: int) -> None:
         rows = [(b"%06d" % n, b"v" * size, (), FIRST_MS + n // 10) for n, size in enumerate(of_values)]
         keys, values, _, times = zip(*rows, strict=True)
         table = pa.table({"key": keys, "value": values, "timestamp": times})
-        batches = [batch.data for batch in encode_columns(table)]
+        batches = encode(table)
         data = b"".join(batches)
         cuts = [pos for pos, _ in iter_headers(data)]
 
@@ -56,7 +60,7 @@ def measure_columns(out: Table, rounds: int) -> None:
             return [read_records(view[pos:]) for pos in cuts]
 
         pairs: list[tuple[str, Callable[[], object], Callable[[], object]]] = [
-            ("encode", lambda table=table: encode_columns(table), build_rows),
+            ("encode", lambda table=table: encode(table), build_rows),
             ("decode", lambda data=data: decode_columns(data), read_rows),
         ]
         for verb, by_column, by_row in pairs:
