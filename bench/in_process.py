@@ -14,7 +14,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from ottla.records.batch import iter_headers
+from ottla.records.batch import assign_offsets, iter_headers
 from ottla.records.builder import build_batch
 from ottla.records.columns import decode_columns, encode_columns
 from ottla.records.reader import read_records
@@ -48,6 +48,8 @@ def measure_columns(out: Table, rounds: int) -> None:
         keys, values, _, times = zip(*rows, strict=True)
         table = pa.table({"key": keys, "value": values, "timestamp": times})
         batches = encode(table)
+        for batch, number in zip(batches, range(0, ROWS * len(batches), ROWS), strict=True):
+            assign_offsets(batch, 0, number, 0)
         data = b"".join(batches)
         cuts = [pos for pos, _ in iter_headers(data)]
 
