@@ -190,7 +190,8 @@ def test_a_transaction_whose_time_is_up_is_not_committed(tmp_path: Path) -> None
         with ottla.Admin(bootstrap_servers=broker.bootstrap) as admin:
             query = Query(admin, broker.bootstrap)
             patience = query.client
-            query.client = {**patience, "transaction.timeout.ms": "100"}
+            # Long enough that on a busy machine, too, the rows are written before it is over.
+            query.client = {**patience, "transaction.timeout.ms": "2000"}
             rows = Rows([pa.record_batch({"value": rows_of(0, 0)})], query.topic)
             result = write_task(query.client, patience, query.batch(0), 0, rows)
             name = f"{query.sink}-0"
