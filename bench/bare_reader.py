@@ -1,6 +1,6 @@
 """The least that any consumer does: fetches one partition, one request ahead, checks batches and copies their records.
 
-Nothing is looked at, so no consumer that hands out records of its own can be faster: the limit that ours are shown
+Nothing is looked at, so no consumer that asks like this and hands out records of its own can be faster: the limit that ours are shown
 beside, from the same broker. The requests are packed by hand (Fetch v4), and there is no event loop.
 """
 
@@ -40,12 +40,9 @@ def read_bare(port: int, topic: str, count_rows: Callable[[int], bool]) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.sendall(_request(topic, 0))
         while True:
-            have = 0
-            while have < 4:
-                have += sock.recv_into(reply[have:])
+            have = _receive(sock, reply, 0, 4, len(reply))
             end = 4 + struct.unpack_from(">i", reply)[0]
-            while have < end:
-                have += sock.recv_into(reply[have:end])
+            _receive(sock, reply, have, end, end)
             batches, next_offset = _whole_batches(reply, records_at + 4, end)
             sock.sendall(_request(topic, next_offset))
             for start, stop in batches:
@@ -54,6 +51,16 @@ def read_bare(port: int, topic: str, count_rows: Callable[[int], bool]) -> None:
                 bytes(reply[start + BATCH_HEADER_BYTES : stop])
                 if not count_rows(struct.unpack_from(">i", reply, start + _COUNT_AT)[0]):
                     return
+
+
+def _receive(sock: socket.socket, reply: memoryview, have: int, least: int, most: int) -> int:
+    """Until there are `least` bytes or more of the reply; returns how many there are."""
+    while have < least:
+        count = sock.recv_into(reply[have:most])
+        if not count:
+            raise ConnectionError("the broker closed the connection")
+        have += count
+    return have
 
 
 def _request(topic: str, offset: int) -> bytes:
