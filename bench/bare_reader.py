@@ -1,7 +1,7 @@
 """The least that any consumer does: fetches one partition, one request ahead, checks batches and copies their records.
 
-Nothing is looked at, so no consumer that asks like this and hands out records of its own can be faster: the limit that ours are shown
-beside, from the same broker. The requests are packed by hand (Fetch v4), and there is no event loop.
+Nothing is looked at, so no consumer that asks like this and hands out records of its own can be faster: the limit that
+ours are shown beside, from the same broker. The requests are packed by hand (Fetch v4), and there is no event loop.
 """
 
 from __future__ import annotations
