@@ -42,6 +42,7 @@ def decode_columns(
     data: ReadBuffer,
     *,
     columns: Iterable[str] = PLAIN_COLUMNS,
+    batches: Iterable[tuple[int, BatchHeader]] | None = None,
     topic: str = "",
     partition: int = 0,
     start_offset: int = 0,
@@ -54,12 +55,16 @@ def decode_columns(
     """The records of every whole batch in `data`, from `start_offset` up to and without `end_offset`.
 
     With `size_max`, of the first batches that have no more bytes than that together, but of one at least. `aborted` are
-    the (producer id, first offset) of a fetch reply for read_committed. Control batches are left out. A batch cut short
-    at the end is ignored, as in a fetch reply. Raises CorruptBatchError on anything else that is not as a record batch
-    should be.
+    the (producer id, first offset) of a fetch reply for read_committed. `batches` are what `iter_ordered_headers` gives
+    for `data`, from who has looked already. Control batches are left out. A batch cut short at the end is ignored, as
+    in a fetch reply. Raises CorruptBatchError on anything else that is not as a record batch should be, but does not
+    check what lies before `start_offset`.
     """
     schema = columns_schema(columns)
-    kept, next_offset = _visible_batches(data, start_offset, end_offset, aborted, check_crc, size_max)
+    view = memoryview(data)
+    if batches is None:
+        batches = iter_ordered_headers(view)
+    kept, next_offset = _visible_batches(view, batches, start_offset, end_offset, aborted, check_crc, size_max)
     buf, payloads, stopped_at = _open_payloads(data, kept, max_uncompressed)
     if stopped_at is not None:
         next_offset = stopped_at
@@ -92,7 +97,8 @@ def _groups(payloads: list[Payload]) -> Iterator[list[Payload]]:
 
 
 def _visible_batches(
-    data: ReadBuffer,
+    view: memoryview,
+    batches: Iterable[tuple[int, BatchHeader]],
     start_offset: int,
     end_offset: int | None,
     aborted: Iterable[tuple[int, int]],
@@ -100,21 +106,21 @@ def _visible_batches(
     size_max: int | None,
 ) -> tuple[list[tuple[int, BatchHeader]], int]:
     """The batches that hold records to be shown, with their positions, and the offset after the last one looked at."""
-    view = memoryview(data)
     transactions = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
     aborting: set[int] = set()
     kept: list[tuple[int, BatchHeader]] = []
     next_offset = start_offset
     size = 0
-    for pos, header in iter_ordered_headers(view):
+    for pos, header in batches:
         if end_offset is not None and header.base_offset >= end_offset:
             return kept, max(next_offset, end_offset)
-        if header.last_offset >= start_offset:
+        is_wanted = header.last_offset >= start_offset
+        if is_wanted:
             size += header.size
             if kept and size_max is not None and size > size_max:
                 return kept, next_offset
-        if check_crc and not crc_is_valid(view[pos:], header):
-            raise CorruptBatchError(f"the batch at offset {header.base_offset} does not match its checksum")
+            if check_crc and not crc_is_valid(view[pos:], header):
+                raise CorruptBatchError(f"the batch at offset {header.base_offset} does not match its checksum")
         while transactions and transactions[-1][1] <= header.last_offset:
             aborting.add(transactions.pop()[0])
         next_offset = max(next_offset, header.next_offset)
@@ -123,7 +129,7 @@ def _visible_batches(
                 aborting.discard(header.producer_id)
         elif header.is_transactional and header.producer_id in aborting:
             continue
-        elif header.last_offset >= start_offset:
+        elif is_wanted:
             kept.append((pos, header))
     return kept, next_offset
 

@@ -16,7 +16,7 @@ from ottla.client.core.consumer_options import ConsumerSettings, Isolation
 from ottla.client.core.consumer_record import AnyRecord
 from ottla.client.core.cursors import Cursor, Cursors, Stage
 from ottla.client.core.fetch_session import FetchSession, Wanted
-from ottla.client.core.fetched_data import Converters, FetchedData, last_whole_batch
+from ottla.client.core.fetched_data import Converters, FetchedData
 from ottla.client.core.metadata import NO_LEADER, MetadataCache
 from ottla.client.errors import OffsetOutOfRangeError, PartitionError, client_error
 from ottla.wire.apis.fetch import FetchablePartitionResponse, FetchRequest, FetchResponse
@@ -214,7 +214,6 @@ class FetchPlanner:
 
     def _take_records(self, cursor: Cursor, asked_offset: int, answer: FetchablePartitionResponse) -> None:
         assert answer.records is not None
-        last = last_whole_batch(answer.records)
         aborted = None
         if self._settings.isolation is Isolation.READ_COMMITTED:
             aborted = [(entry.producer_id, entry.first_offset) for entry in answer.aborted_transactions or ()]
@@ -226,7 +225,8 @@ class FetchPlanner:
             check_crcs=self._settings.check_crcs,
             classes=cursor.classes,
         )
-        if last is not None:
+        if chunk.batches:
+            last = chunk.batches[-1][1]
             cursor.fetch_offset = max(asked_offset, last.next_offset)
             cursor.fetch_epoch = max(cursor.fetch_epoch, last.partition_leader_epoch)
         elif len(answer.records) > self._settings.max_partition_fetch_bytes:

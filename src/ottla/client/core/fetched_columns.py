@@ -19,7 +19,7 @@ from ottla.client.core.cursors import Cursor
 from ottla.client.core.fetch_planner import ClaimedData
 from ottla.client.core.fetched_data import FetchedData
 from ottla.client.errors import CorruptRecordError
-from ottla.records.batch import iter_ordered_headers
+from ottla.records.batch import BatchHeader
 from ottla.records.columns import COLUMN_NAMES, columns_schema, decode_columns
 
 CLAIM_BYTES = 2 << 20
@@ -96,22 +96,27 @@ def _decode(chunk: FetchedData, position: int, end_offset: int | None, names: fr
         passed = int(np.searchsorted(leftover.rows["offset"].to_numpy(), position))
         return leftover._replace(rows=leftover.rows[passed:])
     try:
-        return _decode_bytes(chunk, chunk.data, position, end_offset, names)
+        return _decode_batches(chunk, chunk.headers(), position, end_offset, names)
     except CorruptBatchError as e:
-        intact, error = _intact_bytes(chunk)
-        decoded = _decode_bytes(chunk, chunk.data[:intact], position, end_offset, names)
+        intact, error = _intact_batches(chunk)
+        decoded = _decode_batches(chunk, chunk.batches[:intact], position, end_offset, names)
         if decoded.next_offset <= position:
             raise error from e
         return decoded
 
 
-def _decode_bytes(
-    chunk: FetchedData, data: memoryview, position: int, end_offset: int | None, names: frozenset[str]
+def _decode_batches(
+    chunk: FetchedData,
+    batches: Iterable[tuple[int, BatchHeader]],
+    position: int,
+    end_offset: int | None,
+    names: frozenset[str],
 ) -> _Decoded:
     topic, partition = chunk.topic_partition
     rows, next_offset = decode_columns(
-        data,
+        chunk.data,
         columns=names,
+        batches=batches,
         topic=topic,
         partition=partition,
         start_offset=position,
@@ -123,13 +128,13 @@ def _decode_bytes(
     return _Decoded(names, rows, next_offset)
 
 
-def _intact_bytes(chunk: FetchedData) -> tuple[int, CorruptRecordError]:
-    """How many bytes come before the damaged batch, and what is wrong with that one."""
+def _intact_batches(chunk: FetchedData) -> tuple[int, CorruptRecordError]:
+    """How many batches come before the damaged one, and what is wrong with that."""
     data = chunk.from_its_start()
     intact = 0
     try:
-        while (found := data.next_batch()) is not None:
-            intact += found[0].size
+        while data.next_batch() is not None:
+            intact += 1
     except CorruptRecordError as e:
         return intact, e
     raise AssertionError(f"{chunk.topic_partition}: a batch was refused by the column and not by the record")
@@ -140,7 +145,7 @@ def _move(cursor: Cursor, chunk: FetchedData, position: int) -> int:
     cursor.position = max(cursor.position, position)
     end = 0
     try:
-        for _, header in iter_ordered_headers(chunk.data):
+        for _, header in chunk.headers():
             if header.base_offset < position:
                 cursor.position_epoch = header.partition_leader_epoch
             end = header.next_offset

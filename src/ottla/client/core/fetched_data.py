@@ -6,7 +6,7 @@ records of aborted transactions. A damaged batch is an error that names it, each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -60,7 +60,10 @@ class FetchedData:
         self.aborted = None if aborted is None else tuple(aborted)
         self.leftover: object = None
         """What reading by the column has decoded and not given yet."""
-        self._data = memoryview(records)
+        self.data = memoryview(records)
+        self.batches: list[tuple[int, BatchHeader]] = []
+        """Those that are there in full, with their positions, up to the first that makes no sense."""
+        self._damage = self._find_batches()
         self._start_offset = start_offset
         self._position = start_offset
         self.check_crcs = check_crcs
@@ -69,22 +72,32 @@ class FetchedData:
             None if self.aborted is None else sorted(self.aborted, key=lambda entry: entry[1], reverse=True)
         )
         self._aborted_producers: set[int] = set()
-        self._headers = iter_ordered_headers(self._data)
+        self._headers = self.headers()
         self._failure: CorruptRecordError | None = None
 
     @property
     def byte_count(self) -> int:
-        return len(self._data)
+        return len(self.data)
 
-    @property
-    def data(self) -> memoryview:
-        return self._data
+    def _find_batches(self) -> CorruptBatchError | None:
+        try:
+            for batch in iter_ordered_headers(self.data):
+                self.batches.append(batch)
+        except CorruptBatchError as e:
+            return e
+        return None
+
+    def headers(self) -> Iterator[tuple[int, BatchHeader]]:
+        """All batches, and after them the error of what makes no sense, if there is any."""
+        yield from self.batches
+        if self._damage is not None:
+            raise self._damage.with_traceback(None)
 
     def from_its_start(self) -> FetchedData:
         """The same bytes, not read yet."""
         return FetchedData(
             self.topic_partition,
-            self._data,
+            self.data,
             start_offset=self._start_offset,
             aborted=self.aborted,
             check_crcs=self.check_crcs,
@@ -107,7 +120,7 @@ class FetchedData:
         if found is None:
             return None
         position, header = found
-        batch = self._data[position : position + header.size]
+        batch = self.data[position : position + header.size]
         try:
             records = self._visible(batch, header)
         except CorruptBatchError as e:
@@ -122,11 +135,15 @@ class FetchedData:
         return self._failure
 
     def _visible(self, batch: memoryview, header: BatchHeader) -> list[AnyRecord]:
-        if self.check_crcs and not crc_is_valid(batch, header):
+        # Nobody reads what a broker sends from before the asked offset, so nothing is wrong with it.
+        is_wanted = header.last_offset >= self._start_offset
+        if is_wanted and self.check_crcs and not crc_is_valid(batch, header):
             raise CorruptBatchError("its checksum is wrong")
         if header.attributes & CONTROL_BIT:
             if self._upcoming is not None:
                 self._end_transaction(batch, header)
+            return []
+        if not is_wanted:
             return []
         if self._upcoming is not None and header.attributes & TRANSACTIONAL_BIT and self._is_aborted(header):
             return []
@@ -148,21 +165,11 @@ class FetchedData:
 
     def _end_transaction(self, batch: memoryview, header: BatchHeader) -> None:
         self._begin_aborted(header.last_offset)
+        if header.producer_id not in self._aborted_producers:
+            return
         records = read_records(batch, header)
         if records and parse_control_key(records[0].key) is ControlType.ABORT:
             self._aborted_producers.discard(header.producer_id)
-
-
-def last_whole_batch(records: ReadBuffer) -> BatchHeader | None:
-    """The last batch that is there in full, before the first that makes no sense."""
-    last = None
-    try:
-        for _, header in iter_ordered_headers(records):
-            last = header
-    except CorruptBatchError:
-        # Reading the batch will say so, once everything before it has been read.
-        return last
-    return last
 
 
 class Converters:
