@@ -61,6 +61,9 @@ class Connection:
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[tuple[int, asyncio.Future[memoryview] | _Told]] = deque()
         """Correlation ids in the order of their requests, which is the order of the replies."""
+        self._watch: asyncio.TimerHandle | None = None
+        """Goes off when the first request of `begin` may be late. A timer for each would cost more than it is worth: most
+        requests are answered long before."""
         self._last_correlation_id = -1
         self._closed: asyncio.Future[KafkaError] = self._loop.create_future()
         self._writable: asyncio.Future[None] | None = None
@@ -167,9 +170,10 @@ class Connection:
         round, and must not raise.
         """
         frame = encode(self._next_correlation_id())
-        reply = _Told(then)
-        reply.timer = self._loop.call_later(timeout_ms / 1000, self._expire, reply, timeout_ms)
+        reply = _Told(then, self._loop.time() + timeout_ms / 1000, timeout_ms)
         self._waiting.append((self._last_correlation_id, reply))
+        if self._watch is None or reply.due_s < self._watch.when():
+            self._watch_until(reply.due_s)
         self._write(frame)
 
     def request_then(
@@ -201,9 +205,21 @@ class Connection:
             timeout_ms=timeout_ms,
         )
 
-    def _expire(self, reply: _Told, timeout_ms: int) -> None:
-        if not reply.done():
-            self._give_up((reply, self._too_late(timeout_ms)))
+    def _watch_until(self, due_s: float) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self._loop.call_at(due_s, self._look_for_late)
+
+    def _look_for_late(self) -> None:
+        self._watch = None
+        told = (reply for _, reply in self._waiting if isinstance(reply, _Told))
+        first = min(told, key=lambda reply: reply.due_s, default=None)
+        if first is None:
+            return
+        if first.due_s <= self._loop.time():
+            self._give_up((first, self._too_late(first.timeout_ms)))
+        else:
+            self._watch_until(first.due_s)
 
     def _give_up(self, late: tuple[_Told, KafkaError] | None = None) -> None:
         # Replies come in order, so everything behind a late one is late as well: the connection is of no more use.
@@ -305,6 +321,8 @@ class Connection:
         if self.is_closed:
             return
         self._closed.set_result(error)
+        if self._watch is not None:
+            self._watch.cancel()
         self._reader.close()
         if self._direct is not None:
             self._direct.close()
@@ -386,12 +404,13 @@ class Connection:
 class _Told:
     """Takes the place of a future that nobody waits for: a function is told what became of it, and at once."""
 
-    __slots__ = ("_is_done", "_tell", "timer")
+    __slots__ = ("_is_done", "_tell", "due_s", "timeout_ms")
 
-    def __init__(self, tell: Callable[[memoryview | OttlaError], None]) -> None:
+    def __init__(self, tell: Callable[[memoryview | OttlaError], None], due_s: float, timeout_ms: int) -> None:
         self._tell = tell
         self._is_done = False
-        self.timer: asyncio.TimerHandle | None = None
+        self.due_s = due_s
+        self.timeout_ms = timeout_ms
 
     def done(self) -> bool:
         return self._is_done
@@ -404,8 +423,6 @@ class _Told:
 
     def _end(self, outcome: memoryview | KafkaError) -> None:
         self._is_done = True
-        if self.timer is not None:
-            self.timer.cancel()
         self._tell(outcome)
 
 

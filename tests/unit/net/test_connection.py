@@ -356,6 +356,34 @@ def test_a_request_that_was_begun_and_is_not_answered_in_time_ends_the_connectio
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    "timeouts_ms", [(1000, 1020), (30_000, 5)], ids=["after one that was answered", "shorter than one before"]
+)
+def test_every_request_that_was_begun_has_its_own_time(run: RunAsync, timeouts_ms: tuple[int, int]) -> None:
+    """One timer watches over all of them, whichever is due first."""
+
+    async def scenario() -> None:
+        async with connected(TinyBroker()) as (connection, _):
+            await connection.negotiate()
+            answered: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            late: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            connection.begin(
+                lambda number: encode_request_frame(FindCoordinatorRequest(key="k"), 2, number, None),
+                answered.set_result,
+                timeout_ms=timeouts_ms[0],
+            )
+            connection.begin(
+                lambda number: encode_request_frame(HeartbeatRequest(), 3, number, None),
+                late.set_result,
+                timeout_ms=timeouts_ms[1],
+            )
+            assert isinstance(await answered, memoryview)
+            assert f"did not answer within {timeouts_ms[1]} ms" in str(await late)
+            assert connection.is_closed
+
+    run(scenario())
+
+
 def test_a_reply_is_told_where_it_comes_in(run: RunAsync) -> None:
     """Not in a later round of the loop, so that the next request can be on its way by then."""
 
