@@ -9,6 +9,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 from rich.console import Console
@@ -62,8 +63,8 @@ def measure_columns(out: Table, rounds: int) -> None:
             return [read_records(view[pos:]) for pos in cuts]
 
         pairs: list[tuple[str, Callable[[], object], Callable[[], object]]] = [
-            ("encode", lambda table=table: encode(table), build_rows),
-            ("decode", lambda data=data: decode_columns(data), read_rows),
+            ("encode", partial(encode, table), build_rows),
+            ("decode", partial(decode_columns, data), read_rows),
         ]
         for verb, by_column, by_row in pairs:
             fast, slow = median_s(by_column, rounds), median_s(by_row, rounds)

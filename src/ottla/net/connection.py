@@ -62,8 +62,8 @@ class Connection:
         self._waiting: deque[tuple[int, asyncio.Future[memoryview] | _Told]] = deque()
         """Correlation ids in the order of their requests, which is the order of the replies."""
         self._watch: asyncio.TimerHandle | None = None
-        """Goes off when the first request of `begin` may be late. A timer for each would cost more than it is worth: most
-        requests are answered long before."""
+        """Goes off when the first request of `begin` may be late. Most are answered long before: timers of their own
+        would only be made and thrown away."""
         self._last_correlation_id = -1
         self._closed: asyncio.Future[KafkaError] = self._loop.create_future()
         self._writable: asyncio.Future[None] | None = None
