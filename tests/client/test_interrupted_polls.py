@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ottla
-from ottla.client.core.fetch_planner import FetchPlanner
+from ottla.client.core.handout import Handout
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import PATIENCE_S, make_topic, write
 
@@ -48,18 +48,18 @@ def test_what_was_taken_is_read_again(
     broker: BrokerProcess, new_topic: str, monkeypatch: pytest.MonkeyPatch, poll: Poll, taking: str
 ) -> None:
     write(broker.bootstrap, make_topic(broker.bootstrap, new_topic, 1), VALUES)
-    take = getattr(FetchPlanner, taking)
+    take = getattr(Handout, taking)
     interrupted = 0
 
-    def take_and_interrupt(planner: FetchPlanner, *given: Any) -> Any:
+    def take_and_interrupt(handout: Handout, *given: Any) -> Any:
         nonlocal interrupted
-        taken = take(planner, *given)
+        taken = take(handout, *given)
         if taken and interrupted < 3:
             interrupted += 1
             os.kill(os.getpid(), signal.SIGUSR1)
         return taken
 
-    monkeypatch.setattr(FetchPlanner, taking, take_and_interrupt)
+    monkeypatch.setattr(Handout, taking, take_and_interrupt)
     read: list[bytes | None] = []
     positions: list[int] = []
     with ottla.Consumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
@@ -89,7 +89,7 @@ def test_what_was_returned_before_is_not_read_again(
         while len(read) < 20:
             read += by_record(consumer)
         with monkeypatch.context() as patch, pytest.raises(Enough):
-            patch.setattr(FetchPlanner, "take_decoded", interrupt)
+            patch.setattr(Handout, "take_decoded", interrupt)
             consumer.poll(1.0)
         while len(read) < len(VALUES):
             read += by_record(consumer)

@@ -22,6 +22,7 @@ from ottla.client.core.consumer_record import AnyRecord
 from ottla.client.core.cursors import Cursors, OffsetAndMetadata
 from ottla.client.core.fetch_planner import FetchCall, FetchPlanner
 from ottla.client.core.fetched_data import Converters
+from ottla.client.core.handout import Handout
 from ottla.client.core.metadata import NO_LEADER, MetadataCache
 from ottla.client.core.offset_requests import (
     Membership,
@@ -82,6 +83,7 @@ class ConsumerEngine:
         self.subscription = Subscription()
         self.cursors = Cursors()
         self.planner = FetchPlanner(settings, self.cursors, self.metadata)
+        self.handout = Handout(self.cursors)
         self.convert: Converters | None = None
         self.failure: OttlaError | None = None
         """What has ended this consumer; every poll raises it."""
@@ -298,7 +300,7 @@ class ConsumerEngine:
         self.fetch_link.receive_now()
 
     def take(self, records_max: int) -> list[AnyRecord]:
-        return self.planner.take(records_max, self.convert)
+        return self.handout.take(records_max, self.convert)
 
     def taken(self) -> None:
         """There is room for more of what has just been taken."""

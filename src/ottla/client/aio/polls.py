@@ -15,7 +15,7 @@ from ottla.client.aio.commits import Commits
 from ottla.client.aio.consumer_engine import ConsumerEngine
 from ottla.client.aio.group_runner import GroupRunner, RebalanceStep
 from ottla.client.core.consumer_record import AnyRecord, ConsumerRecord, K, V
-from ottla.client.core.fetch_planner import ClaimedData
+from ottla.client.core.handout import ClaimedData
 from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceListener
 
 
@@ -52,7 +52,7 @@ class Polls(Generic[K, V]):
         step = await self._wait(timeout_s)
         if step is not None:
             return step
-        claimed = self._engine.planner.claim(bytes_max)
+        claimed = self._engine.handout.claim(bytes_max)
         self._engine.taken()
         return claimed
 
@@ -62,7 +62,7 @@ class Polls(Generic[K, V]):
         """What is decoded already, unless a poll has something else to do first. For the thread that polls."""
         if not self._is_quiet():
             return []
-        return self._intercepted(self._engine.planner.take_decoded(records_max))
+        return self._intercepted(self._engine.handout.take_decoded(records_max))
 
     def receive_records(self, records_max: int) -> list[ConsumerRecord[K, V]]:
         """What has come already, unless a poll has something else to do first."""
@@ -75,16 +75,16 @@ class Polls(Generic[K, V]):
     def receive_claim(self, bytes_max: int) -> list[ClaimedData]:
         if not self._has_received():
             return []
-        claimed = self._engine.planner.claim(bytes_max)
+        claimed = self._engine.handout.claim(bytes_max)
         self._engine.taken()
         return claimed
 
     def _has_received(self) -> bool:
         if not self._is_quiet():
             return False
-        if not self._engine.planner.has_records():
+        if not self._engine.handout.has_records():
             self._engine.receive_now()
-        return self._engine.planner.has_records()
+        return self._engine.handout.has_records()
 
     def _is_quiet(self) -> bool:
         now_ms = self._engine.now_ms()
@@ -96,11 +96,11 @@ class Polls(Generic[K, V]):
     # A poll that somebody interrupts
 
     def begin(self) -> None:
-        self._engine.planner.begin_poll()
+        self._engine.handout.begin_poll()
 
     def give_back(self) -> None:
         """What was taken since `begin` did not reach the application, so it is read again."""
-        self._engine.planner.give_back()
+        self._engine.handout.give_back()
         self._engine.wake()
 
     async def _wait(self, timeout_s: float) -> RebalanceStep | None:
@@ -118,7 +118,7 @@ class Polls(Generic[K, V]):
                     await self._group.before_step(step)
                     return step
                 self._commits.begin_if_due()
-                if self._engine.planner.has_records():
+                if self._engine.handout.has_records():
                     return None
                 left_s = deadline_s - loop.time()
                 if left_s <= 0:

@@ -16,8 +16,8 @@ import pyarrow as pa
 from ottla.base.errors import CorruptBatchError
 from ottla.base.types import TopicPartition
 from ottla.client.core.cursors import Cursor
-from ottla.client.core.fetch_planner import ClaimedData
 from ottla.client.core.fetched_data import FetchedData
+from ottla.client.core.handout import ClaimedData
 from ottla.client.errors import CorruptRecordError
 from ottla.records.batch import BatchHeader
 from ottla.records.columns import COLUMN_NAMES, columns_schema, decode_columns

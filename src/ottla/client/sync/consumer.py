@@ -22,8 +22,8 @@ from ottla.client.aio.consumer import Deserializer
 from ottla.client.aio.group_runner import RebalanceStep
 from ottla.client.core.consumer_record import ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
-from ottla.client.core.fetch_planner import ClaimedData
 from ottla.client.core.group_protocol import GroupAssignor
+from ottla.client.core.handout import ClaimedData
 from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
 from ottla.client.core.on_demand import load_fetched_columns
 from ottla.client.core.rebalance import ConsumerInterceptor, RebalanceListener

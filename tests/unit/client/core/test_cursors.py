@@ -12,6 +12,7 @@ from ottla.client.core.consumer_options import EARLIEST, LATEST, ConsumerSetting
 from ottla.client.core.cursors import Cursor, Cursors, OffsetAndMetadata, Stage
 from ottla.client.core.fetch_planner import FetchCall, FetchPlanner
 from ottla.client.core.fetch_session import FetchSession, Wanted
+from ottla.client.core.handout import Handout
 from ottla.client.core.metadata import MetadataCache, PartitionLeader
 from ottla.client.errors import (
     CorruptRecordError,
@@ -65,6 +66,7 @@ class Reader:
         self.settings = ConsumerSettings.parse(names)
         self.cursors = Cursors()
         self.planner = FetchPlanner(self.settings, self.cursors, self.metadata)
+        self.handout = Handout(self.cursors)
         self.cursors.replace(partitions)
         for cursor in self.cursors.all():
             cursor.seek(0)
@@ -217,8 +219,8 @@ def test_the_next_fetch_is_planned_before_the_last_is_read_and_no_more() -> None
     reader.answer(batch(0))
     assert reader.answer(batch(3)).request.topics[0].partitions[0].fetch_offset == 3
     assert reader.planner.plan(0) == []
-    assert [record.offset for record in reader.planner.take(6)] == [0, 1, 2, 3, 4, 5]
-    assert reader.planner.take(1) == []
+    assert [record.offset for record in reader.handout.take(6)] == [0, 1, 2, 3, 4, 5]
+    assert reader.handout.take(1) == []
     assert reader.call().request.topics[0].partitions[0].fetch_offset == 6
 
 
@@ -240,16 +242,16 @@ def test_nobody_waits_at_the_end_of_a_log_while_others_are_being_read(isolation:
     assert list(alone.turns) == [SECOND]
     reader.planner.failed(alone, 0)
     reader.cursors.of(FIRST).is_paused = False
-    assert len(reader.planner.take(4)) == 4
+    assert len(reader.handout.take(4)) == 4
     assert set(reader.call(1000).turns) == {FIRST, SECOND}
 
 
 def test_records_are_taken_in_pieces_and_the_position_follows() -> None:
     reader = Reader()
     reader.answer(batch(0, 5) + batch(5, 2))
-    assert [record.offset for record in reader.planner.take(3)] == [0, 1, 2]
+    assert [record.offset for record in reader.handout.take(3)] == [0, 1, 2]
     assert reader.cursors.of(FIRST).position == 3
-    assert [record.value for record in reader.planner.take(10)] == [b"3", b"4", b"5", b"6"]
+    assert [record.value for record in reader.handout.take(10)] == [b"3", b"4", b"5", b"6"]
     assert reader.cursors.of(FIRST).position == 7
     assert reader.cursors.of(FIRST).lag == 93
 
@@ -258,7 +260,7 @@ def test_a_batch_is_cut_where_reading_starts() -> None:
     reader = Reader()
     reader.cursors.of(FIRST).seek(4)
     reader.answer(batch(0, 6))
-    assert [record.offset for record in reader.planner.take(10)] == [4, 5]
+    assert [record.offset for record in reader.handout.take(10)] == [4, 5]
 
 
 def test_an_answer_from_before_a_seek_is_dropped() -> None:
@@ -266,30 +268,30 @@ def test_an_answer_from_before_a_seek_is_dropped() -> None:
     call = reader.call()
     reader.cursors.of(FIRST).seek(50)
     reader.planner.answered(call, response(batch(0)), 0)
-    assert reader.planner.take(10) == []
+    assert reader.handout.take(10) == []
     assert reader.call().request.topics[0].partitions[0].fetch_offset == 50
 
 
 def test_a_seek_drops_what_was_decoded() -> None:
     reader = Reader()
     reader.answer(batch(0, 10))
-    assert len(reader.planner.take(2)) == 2
+    assert len(reader.handout.take(2)) == 2
     reader.cursors.of(FIRST).seek(50)
-    assert reader.planner.take(10) == []
+    assert reader.handout.take(10) == []
     assert reader.cursors.of(FIRST).position == 50
 
 
 def test_a_paused_partition_goes_on_where_it_was() -> None:
     reader = Reader()
     reader.answer(batch(0, 10))
-    assert len(reader.planner.take(4)) == 4
+    assert len(reader.handout.take(4)) == 4
     reader.cursors.of(FIRST).is_paused = True
-    assert not reader.planner.has_records()
-    assert reader.planner.take(10) == []
+    assert not reader.handout.has_records()
+    assert reader.handout.take(10) == []
     reader.cursors.of(FIRST).is_paused = False
-    if not reader.planner.has_records():
+    if not reader.handout.has_records():
         reader.answer(batch(0, 10))
-    assert [record.offset for record in reader.planner.take(10)] == [4, 5, 6, 7, 8, 9]
+    assert [record.offset for record in reader.handout.take(10)] == [4, 5, 6, 7, 8, 9]
 
 
 def test_aborted_transactions_are_hidden() -> None:
@@ -304,12 +306,12 @@ def test_aborted_transactions_are_hidden() -> None:
     aborted = [AbortedTransaction(producer_id=1, first_offset=0)]
     reader = Reader(isolation_level="read_committed")
     reader.answer(written, aborted_transactions=aborted)
-    assert [record.offset for record in reader.planner.take(10)] == [2, 3, 6, 7]
-    assert reader.planner.take(10) == []
+    assert [record.offset for record in reader.handout.take(10)] == [2, 3, 6, 7]
+    assert reader.handout.take(10) == []
     assert reader.cursors.of(FIRST).position == 9
     careless = Reader()
     careless.answer(written)
-    assert [record.offset for record in careless.planner.take(10)] == [0, 1, 2, 3, 6, 7]
+    assert [record.offset for record in careless.handout.take(10)] == [0, 1, 2, 3, 6, 7]
 
 
 def test_a_damaged_batch_is_named_and_can_be_passed_over() -> None:
@@ -317,15 +319,15 @@ def test_a_damaged_batch_is_named_and_can_be_passed_over() -> None:
     damaged[-2] ^= 1
     reader = Reader()
     reader.answer(batch(0) + bytes(damaged) + batch(5))
-    assert [record.offset for record in reader.planner.take(10)] == [0, 1, 2]
+    assert [record.offset for record in reader.handout.take(10)] == [0, 1, 2]
     for _ in range(2):
         with pytest.raises(CorruptRecordError) as found:
-            reader.planner.take(10)
+            reader.handout.take(10)
         assert (found.value.topic_partition, found.value.offset, found.value.next_offset) == (FIRST, 3, 5)
         assert not found.value.retriable
     reader.cursors.of(FIRST).seek(found.value.next_offset)
     reader.answer(batch(5))
-    assert [record.offset for record in reader.planner.take(10)] == [5, 6, 7]
+    assert [record.offset for record in reader.handout.take(10)] == [5, 6, 7]
 
 
 def test_checksums_may_be_ignored() -> None:
@@ -333,15 +335,15 @@ def test_checksums_may_be_ignored() -> None:
     damaged[-2] ^= 1
     reader = Reader(check_crcs=False)
     reader.answer(bytes(damaged))
-    assert len(reader.planner.take(10)) == 1
+    assert len(reader.handout.take(10)) == 1
 
 
 def test_bytes_that_are_no_batch_are_an_error() -> None:
     reader = Reader()
     reader.answer(batch(0) + bytes(100))
-    assert len(reader.planner.take(10)) == 3
+    assert len(reader.handout.take(10)) == 3
     with pytest.raises(CorruptRecordError) as found:
-        reader.planner.take(10)
+        reader.handout.take(10)
     assert found.value.offset == 3
 
 
@@ -354,7 +356,7 @@ def test_out_of_range(reset: str) -> None:
         assert (cursor.stage, cursor.reset_timestamp) == (Stage.AWAITS_RESET, EARLIEST)
     else:
         with pytest.raises(OffsetOutOfRangeError):
-            reader.planner.take(1)
+            reader.handout.take(1)
 
 
 def test_what_was_fetched_is_read_before_a_reset() -> None:
@@ -362,7 +364,19 @@ def test_what_was_fetched_is_read_before_a_reset() -> None:
     reader.answer(batch(0))
     reader.answer(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
     assert reader.cursors.of(FIRST).stage is Stage.READY
-    assert len(reader.planner.take(10)) == 3
+    assert len(reader.handout.take(10)) == 3
+
+
+def test_what_is_being_decoded_by_the_column_is_read_before_a_reset() -> None:
+    reader = Reader(auto_offset_reset="earliest")
+    reader.answer(batch(0))
+    ((cursor, turn, _),) = reader.handout.claim(1)
+    reader.answer(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert (cursor.stage, cursor.turn) == (Stage.READY, turn)
+    # Whoever decodes says so when it has been given.
+    cursor.position = cursor.fetch_offset
+    reader.answer(now_ms=100, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert cursor.stage is Stage.AWAITS_RESET
 
 
 @pytest.mark.parametrize(
@@ -408,4 +422,4 @@ def test_a_batch_that_does_not_fit_is_an_error() -> None:
     reader = Reader(max_partition_fetch_bytes=50)
     reader.answer(batch(0, 20)[:80])
     with pytest.raises(PartitionError, match=r"max\.partition\.fetch\.bytes"):
-        reader.planner.take(1)
+        reader.handout.take(1)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ottla.base.types import TopicPartition
 from ottla.client.core.cursors import Cursor
-from ottla.client.core.fetch_planner import ClaimedData
 from ottla.client.core.fetched_data import FetchedData
+from ottla.client.core.handout import ClaimedData
 from ottla.client.errors import CorruptRecordError
 from ottla.records.batch import assign_offsets
 from ottla.records.builder import build_batch

@@ -1,0 +1,193 @@
+"""Hands out what was fetched, by the record or as bytes to be decoded, and moves the positions of cursors past it.
+
+Batches are decoded one at a time, when somebody asks for records. What was handed out to a poll that did not come to
+its end is given back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from ottla.base.collector import COLLECTOR_PAUSE
+from ottla.client.core.consumer_record import AnyRecord
+from ottla.client.core.cursors import Cursor, Cursors
+from ottla.client.core.fetched_data import Converters, FetchedData
+
+_RECORDS_PER_KEPT = 256
+_KEPT_BATCHES = 8
+"""Some records of the last batches are kept. Python gives a megabyte of small objects back to the system once none of
+them is used. Whoever reads on needs it again at once, page by page: that can take a quarter as long as decoding."""
+
+
+class ClaimedData(NamedTuple):
+    """What was fetched of one partition, taken out to be decoded; void if the cursor has had another turn meanwhile."""
+
+    cursor: Cursor
+    turn: int
+    chunk: FetchedData
+
+
+class Handout:
+    def __init__(self, cursors: Cursors) -> None:
+        self._cursors = cursors
+        self._ready: list[AnyRecord] = []
+        """Records of one batch that was decoded and not all taken yet; they belong to `_ready_cursor`."""
+        self._ready_at = 0
+        self._ready_cursor: Cursor | None = None
+        self._ready_turn = 0
+        self._ready_end = -1
+        self._ready_epoch = -1
+        self._kept: deque[list[AnyRecord]] = deque(maxlen=_KEPT_BATCHES)
+        self._taken_from: dict[Cursor, tuple[int, int, int]] = {}
+        """The cursors that were read by the poll under way: their turns, positions and epochs before that."""
+
+    def has_records(self) -> bool:
+        """Whether `take` could return something, or raise. Batches may turn out to hold nothing visible."""
+        return self._has_ready() or any(
+            not cursor.is_paused and (cursor.chunks or cursor.error is not None) for cursor in self._cursors.all()
+        )
+
+    def _has_ready(self) -> bool:
+        cursor = self._ready_cursor
+        return (
+            cursor is not None
+            and cursor.turn == self._ready_turn
+            and not cursor.is_paused
+            and self._cursors.find(cursor.topic_partition) is cursor
+        )
+
+    def take(self, records_max: int, convert: Converters | None = None) -> list[AnyRecord]:
+        """Up to `records_max` records, of one partition after the other; their cursors' positions move past them.
+
+        Raises what stands in the way of a partition, but not while records taken before can be returned.
+        """
+        taken: list[AnyRecord] = []
+        while len(taken) < records_max:
+            if not self._has_ready():
+                try:
+                    if not self._decode_next(convert):
+                        break
+                except Exception:
+                    if taken:
+                        break
+                    raise
+                continue
+            self._take_ready(taken, records_max - len(taken))
+        return taken
+
+    def take_decoded(self, records_max: int) -> list[AnyRecord]:
+        """Of a batch that was decoded for an earlier call; nothing if that is used up."""
+        taken: list[AnyRecord] = []
+        if self._has_ready():
+            self._take_ready(taken, records_max)
+        return taken
+
+    def claim(self, bytes_max: int) -> list[ClaimedData]:
+        """What was fetched, up to about `bytes_max`, for whoever decodes it and moves the cursors past it.
+
+        Raises what stands in the way of a partition, if there is nothing else.
+        """
+        self._set_ready_aside()
+        claimed: list[ClaimedData] = []
+        cursors = [cursor for cursor in self._cursors.all() if not cursor.is_paused]
+        for cursor in cursors:
+            while cursor.chunks and bytes_max > 0:
+                self._note_position(cursor)
+                claimed.append(ClaimedData(cursor, cursor.turn, cursor.chunks.popleft()))
+                bytes_max -= claimed[-1].chunk.byte_count
+        if not claimed:
+            for cursor in cursors:
+                if cursor.error is not None:
+                    raise cursor.error
+        return claimed
+
+    def begin_poll(self) -> None:
+        """Whatever was taken or claimed up to now has reached the application."""
+        self._taken_from.clear()
+
+    def give_back(self) -> None:
+        """What was taken or claimed since `begin_poll` did not reach the application, so it is read again."""
+        for cursor, (turn, position, epoch) in self._taken_from.items():
+            if cursor.turn == turn:
+                _read_again(cursor, position, epoch)
+        self._taken_from.clear()
+
+    def _note_position(self, cursor: Cursor) -> None:
+        self._taken_from.setdefault(cursor, (cursor.turn, cursor.position, cursor.position_epoch))
+
+    def _take_ready(self, taken: list[AnyRecord], room: int) -> None:
+        cursor, ready, at = self._ready_cursor, self._ready, self._ready_at
+        assert cursor is not None
+        self._note_position(cursor)
+        if not at and len(ready) <= room:
+            # The common case: a whole batch, whose list is given away as it is.
+            taken += ready
+            at = len(ready)
+        else:
+            end = min(at + room, len(ready))
+            taken += ready[at:end]
+            at = end
+        cursor.position_epoch = self._ready_epoch
+        if at >= len(ready):
+            cursor.position = self._ready_end
+            self._ready, self._ready_at, self._ready_cursor = [], 0, None
+        else:
+            cursor.position = ready[at - 1].offset + 1
+            self._ready_at = at
+
+    def _decode_next(self, convert: Converters | None) -> bool:
+        """Decodes the next batch that has something to show; False if there is none."""
+        # A paused partition keeps what was decoded of it: its position says where to go on.
+        self._set_ready_aside()
+        cursors = [cursor for cursor in self._cursors.all() if not cursor.is_paused]
+        for cursor in cursors:
+            while cursor.chunks:
+                turn, chunk = cursor.turn, cursor.chunks[0]
+                with COLLECTOR_PAUSE:
+                    found = chunk.next_batch()
+                if found is None:
+                    if cursor.chunks and cursor.chunks[0] is chunk:
+                        cursor.chunks.popleft()
+                    continue
+                header, records = found
+                if len(records) >= _RECORDS_PER_KEPT:
+                    self._kept.append(records[::_RECORDS_PER_KEPT])
+                if records and records[0].offset < cursor.position:
+                    records = [record for record in records if record.offset >= cursor.position]
+                if not records:
+                    cursor.position = max(cursor.position, chunk.next_offset)
+                    continue
+                end_offset = chunk.next_offset
+                if convert is not None:
+                    records, error = convert.convert(cursor.topic_partition.topic, records)
+                    if error is not None:
+                        end_offset = error.offset
+                        cursor.chunks.clear()
+                        cursor.halt(error)
+                        if not records:
+                            cursor.position = end_offset
+                            raise error
+                self._ready, self._ready_at = records, 0
+                self._ready_cursor, self._ready_turn = cursor, turn
+                self._ready_end, self._ready_epoch = end_offset, header.partition_leader_epoch
+                return True
+        for cursor in cursors:
+            if cursor.error is not None:
+                raise cursor.error
+        return False
+
+    def _set_ready_aside(self) -> None:
+        cursor = self._ready_cursor
+        if cursor is None:
+            return
+        self._ready, self._ready_at, self._ready_cursor = [], 0, None
+        if cursor.turn == self._ready_turn and self._cursors.find(cursor.topic_partition) is cursor:
+            # Cheaper than keeping half a batch for every paused partition: it is fetched again when it goes on.
+            _read_again(cursor, cursor.position, cursor.position_epoch)
+
+
+def _read_again(cursor: Cursor, position: int, epoch: int) -> None:
+    leader_epoch = cursor.leader_epoch
+    cursor.seek(position, epoch if epoch >= 0 else None)
+    cursor.leader_epoch = leader_epoch
