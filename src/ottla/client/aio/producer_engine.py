@@ -16,26 +16,19 @@ from typing import Any
 from ottla.base.clock import SystemClock
 from ottla.base.errors import ERRORS, ErrorCode, KafkaError, OttlaError
 from ottla.base.memory import keep_freed_memory
-from ottla.base.types import TopicPartition
 from ottla.client.aio.cluster_link import ClusterLink
+from ottla.client.aio.produce_requests import ProduceReply, ProduceRequests
 from ottla.client.core.accumulator import Accumulator
-from ottla.client.core.batch_sender import BatchSender, PartitionResult, ProduceCall
-from ottla.client.core.metadata import BrokerAddress, MetadataCache, TopicMetadata
-from ottla.client.core.produce_frames import ProduceFrames, read_reply
+from ottla.client.core.batch_sender import BatchSender, ProduceCall
+from ottla.client.core.metadata import MetadataCache, TopicMetadata
 from ottla.client.core.producer_batch import Batch, copy_of
 from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.core.producer_transaction import ProducerTransaction
 from ottla.client.core.settings import backoff_ms
 from ottla.client.errors import ClientError, MetadataTimeoutError, client_error
-from ottla.net.connection import Connection
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.header import encode_request_parts
 
 log = logging.getLogger(__name__)
-
-MAX_PRODUCE_VERSION = 11
-"""12 means that partitions join transactions by being written to, which only newer brokers do (KIP-890)."""
 
 _STEADY_MS_MAX = 10
 """How much too early a timestamp may be, if a producer that sends very fast stops within a batch."""
@@ -87,10 +80,7 @@ class ProducerEngine:
         self._on_memory = on_memory
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._frames = ProduceFrames(settings, self.link.client_id)
-        self._write_turns: dict[int, asyncio.Lock] = {}
-        self._held_up: dict[int, int] = {}
-        """How many requests wait until they can be written, by broker."""
+        self._requests = ProduceRequests(settings, self.link, spawn=self.spawn, tell=self._told)
         self._metadata_changed: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -155,7 +145,7 @@ class ProducerEngine:
             wake_ms = self.sender.next_wake_ms(now_ms)
         self.finish(late)
         for call in calls:
-            self._start(call)
+            self._requests.start(call)
         if self.sender.needs_producer_id and not self._asking_producer_id:
             self._asking_producer_id = True
             self.spawn(self._ask_producer_id())
@@ -201,84 +191,17 @@ class ProducerEngine:
 
     # Produce requests
 
-    def _start(self, call: ProduceCall) -> None:
-        """Writes a request with one batch at once, if nothing is in its way."""
-        node_id = call.node_id
-        connection = self.link.ready_connection(node_id)
-        if (
-            connection is None
-            or not connection.is_writable
-            or len(call.batches) > 1
-            or self.settings.acks == 0
-            or self._held_up.get(node_id)
-        ):
-            self._held_up[node_id] = self._held_up.get(node_id, 0) + 1
-            self.spawn(self._send(call))
-            return
-        try:
-            version = min(connection.version_for(ProduceRequest), MAX_PRODUCE_VERSION)
-            batch = call.batches[0]
-            payload = self._payload(batch)
-            connection.begin(
-                lambda number: self._frames.request(batch.topic_partition, payload, version, number),
-                lambda reply: self._guarded(self._take_reply, call, version, reply),
-                timeout_ms=self.settings.client.request_timeout_ms,
-            )
-        except Exception as e:
-            # Not now: whoever looks at what is due has further requests to write, in their order.
-            self._loop.call_soon(self._guarded, self._failed, call, e)
-
-    def _take_reply(self, call: ProduceCall, version: int, reply: memoryview | OttlaError) -> None:
+    def _told(self, call: ProduceCall, outcome: ProduceReply | Exception) -> None:
         if self._closed:
             return
-        if isinstance(reply, OttlaError):
-            self._failed(call, reply)
-            return
-        try:
-            place = call.batches[0].topic_partition
-            stored = self._frames.stored(reply, place, version)
-            results, endpoints = read_reply(reply, version) if stored is None else ({place: stored}, [])
-        except Exception as e:
-            self._failed(call, e)
-        else:
-            self._replied(call, results, endpoints)
+        self._guarded(self._replied if isinstance(outcome, ProduceReply) else self._failed, call, outcome)
 
-    async def _send(self, call: ProduceCall) -> None:
-        """Waits until the request can be written, and for its reply."""
-        turns = self._write_turns.setdefault(call.node_id, asyncio.Lock())
-        try:
-            # Requests of a broker are written in the order in which they were drained, whatever each had to wait for.
-            await turns.acquire()
-            turn = _Turn(turns, lambda: self._written(call))
-            try:
-                connection = await self.link.connection_to(call.node_id)
-                version = min(connection.version_for(ProduceRequest), MAX_PRODUCE_VERSION)
-                request = self._request(call)
-                if self.settings.acks == 0:
-                    await connection.send(request, version=version)
-                    results = {batch.topic_partition: PartitionResult(0) for batch in call.batches}
-                    endpoints: list[BrokerAddress] = []
-                else:
-                    frame = await self._exchange(connection, request, version, turn)
-                    results, endpoints = read_reply(frame, version)
-            finally:
-                turn.end()
-        except Exception as e:
-            self._failed(call, e)
-        else:
-            self._replied(call, results, endpoints)
-
-    def _written(self, call: ProduceCall) -> None:
-        self._held_up[call.node_id] -= 1
-
-    def _replied(
-        self, call: ProduceCall, results: dict[TopicPartition, PartitionResult], endpoints: list[BrokerAddress]
-    ) -> None:
+    def _replied(self, call: ProduceCall, reply: ProduceReply) -> None:
         with self.lock:
-            done = self.sender.replied(call, results, self.clock.monotonic_ms(), endpoints)
+            done = self.sender.replied(call, reply.results, self.clock.monotonic_ms(), reply.endpoints)
         self._ended_call(done)
 
-    def _failed(self, call: ProduceCall, error: BaseException) -> None:
+    def _failed(self, call: ProduceCall, error: Exception) -> None:
         if not isinstance(error, OttlaError):
             # A mistake of ours must not leave the records of this request waiting for ever.
             log.error("a produce request could not be made", exc_info=error)
@@ -304,34 +227,6 @@ class ProducerEngine:
             if any(batch.is_numbered for batch in dropped):
                 self.transaction.needs_new_epoch = True
         self.finish(dropped)
-
-    def _request(self, call: ProduceCall) -> ProduceRequest:
-        settings = self.settings
-        topics: dict[str, TopicProduceData] = {}
-        for batch in call.batches:
-            payload = self._payload(batch)
-            topic = topics.setdefault(batch.topic, TopicProduceData(name=batch.topic))
-            topic.partition_data.append(PartitionProduceData(index=batch.partition, records=payload))
-        return ProduceRequest(
-            transactional_id=settings.transactional_id,
-            acks=settings.acks,
-            timeout_ms=settings.client.request_timeout_ms,
-            topic_data=list(topics.values()),
-        )
-
-    def _payload(self, batch: Batch) -> bytes | memoryview:
-        settings = self.settings
-        return batch.encode(
-            settings.codec, settings.compression_level, transactional=settings.transactional_id is not None
-        )
-
-    async def _exchange(self, connection: Connection, request: ProduceRequest, version: int, turn: _Turn) -> memoryview:
-        def encode(correlation_id: int) -> list[bytes]:
-            turn.end()
-            # Megabytes of records are not copied once more to be one piece with their header.
-            return encode_request_parts(request, version, correlation_id, connection.client_id)
-
-        return await connection.exchange(encode, timeout_ms=self.settings.client.request_timeout_ms)
 
     def finish(self, batches: Iterable[Batch]) -> None:
         """Tells everybody who waits for these batches. The lock must not be held: callbacks may send again."""
@@ -473,20 +368,6 @@ async def wait_done(batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
     waiting: asyncio.Future[None] = loop.create_future()
     batch.add_waiter(lambda: None if waiting.done() else waiting.set_result(None))
     await waiting
-
-
-class _Turn:
-    """The right to write to a broker, which ends when the request is written or has failed, whichever is first."""
-
-    def __init__(self, lock: asyncio.Lock, on_end: Callable[[], None]) -> None:
-        self._lock: asyncio.Lock | None = lock
-        self._on_end = on_end
-
-    def end(self) -> None:
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.release()
-            self._on_end()
 
 
 def _is_passing(error_code: int) -> bool:
