@@ -142,7 +142,7 @@ class ClassicGroup:
             self._member.forget()
             self._is_lost = bool(self._engine.cursors.partitions)
         elif verdict is Verdict.FIND_COORDINATOR:
-            self._engine.forget_coordinator()
+            self._engine.coordinator.forget()
         if verdict in (Verdict.FIND_COORDINATOR, Verdict.AGAIN):
             await asyncio.sleep(self._settings.client.retry_backoff_ms / 1000)
         return False
@@ -180,7 +180,7 @@ class ClassicGroup:
                 if e.code not in UNREACHABLE and not e.retriable:
                     self._engine.fail(e)
                     return
-                self._engine.forget_coordinator()
+                self._engine.coordinator.forget()
                 await asyncio.sleep(self._settings.client.retry_backoff_ms / 1000)
 
     async def _beat(self) -> None:
@@ -210,7 +210,7 @@ class ClassicGroup:
         elif verdict is Verdict.LOST:
             self._lose()
         elif verdict is Verdict.FIND_COORDINATOR:
-            self._engine.forget_coordinator()
+            self._engine.coordinator.forget()
 
     def _may_beat(self) -> bool:
         # A join or sync that waits at the coordinator is a sign of life itself.
@@ -228,12 +228,12 @@ class ClassicGroup:
         self._member.forget()
         self._must_join = True
         if must_tell:
-            node_id = await self._engine.coordinator()
+            node_id = await self._engine.coordinator.node_id()
             connection = await self._engine.link.connection_to(node_id)
             request = self._member.leave_request(member_id, connection.version_for(LeaveGroupRequest), reason)
             await self._engine.link.request(node_id, request, LeaveGroupResponse)
 
     async def _ask(self, request: Request, response_class: type[R], timeout_ms: int) -> R:
-        node_id = await self._engine.coordinator()
+        node_id = await self._engine.coordinator.node_id()
         connection = await self._engine.group_link.connection_to(node_id)
         return await connection.request(request, response_class, timeout_ms=timeout_ms)

@@ -34,7 +34,7 @@ class Commits:
 
     def chosen(self, offsets: Offsets | ConsumerRecord[Any, Any] | None) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a caller means: the positions, given offsets, or that a record and all before it are done."""
-        self._engine.group_id()
+        self._engine.coordinator.group_id()
         if offsets is None:
             return self._engine.cursors.committable()
         if isinstance(offsets, ConsumerRecord):
@@ -50,7 +50,7 @@ class Commits:
 
     async def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
         """Tries until it is done or `timeout_ms` are over."""
-        await self._engine.commit(offsets, timeout_ms)
+        await self._engine.coordinator.commit(offsets, timeout_ms)
         self._tell(offsets)
 
     def begin(self, offsets: dict[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None = None) -> None:

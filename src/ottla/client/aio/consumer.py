@@ -106,7 +106,7 @@ class Consumer(Generic[K, V]):
         self._engine = ConsumerEngine(self.settings)
         self._engine.convert = Converters(key_deserializer, value_deserializer)
         self._group = GroupRunner(self._engine, assignors)
-        self._engine.membership = self._group.membership
+        self._engine.coordinator.membership = self._group.membership
         chain = tuple(interceptors)
         self._commits = Commits(self._engine, self._group, chain)
         self._polls: Polls[K, V] = Polls(self._engine, self._group, self._commits, chain)
@@ -181,7 +181,7 @@ class Consumer(Generic[K, V]):
     ) -> None:
         """A pattern does not match the names that are excluded."""
         self._engine.check_open()
-        self._engine.group_id()
+        self._engine.coordinator.group_id()
         if isinstance(topics, re.Pattern):
             self._engine.subscription.subscribe_pattern(topics, excluded)
         elif not topics and not isinstance(topics, str):
@@ -220,7 +220,7 @@ class Consumer(Generic[K, V]):
     @property
     def membership(self) -> Membership:
         """This consumer's place in its group, for the `send_offsets` of a transactional producer (KIP-447)."""
-        found = self._engine.membership()
+        found = self._engine.coordinator.membership()
         # Offsets on behalf of nobody in particular would be taken, whoever has the partitions by now.
         if self._engine.subscription.uses_group and not found.member_id:
             raise CommitFailedError("this consumer is not in its group now: abort the transaction, then poll to join")
@@ -405,7 +405,7 @@ class Consumer(Generic[K, V]):
         """What the group has committed; None where it has not."""
         self._check_started()
         wanted = [TopicPartition(*partition) for partition in partitions]
-        return await self._engine.find_committed(wanted, self._timeout_ms(timeout))
+        return await self._engine.coordinator.find_committed(wanted, self._timeout_ms(timeout))
 
     # The cluster
 

@@ -1,37 +1,33 @@
 """The consumer at work: carries out what cursors and planner decide, in an event loop, for both kinds of shells.
 
-Fetching and looking up positions go on in the background; everything an application notices happens in `advance`.
-Every method is for the thread of the event loop, except where it says otherwise.
+Fetching and looking up positions go on in the background; what an application notices happens in `Polls`. Every method
+is for the thread of the event loop, except where it says otherwise.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from ottla.base.clock import SystemClock
 from ottla.base.errors import ERRORS, ErrorCode, KafkaError, OttlaError
 from ottla.base.memory import keep_freed_memory
 from ottla.base.types import TopicPartition
-from ottla.client.aio.cluster_link import GROUP, ClusterLink
-from ottla.client.aio.position_finder import COORDINATOR_ERRORS, UNREACHABLE, PositionFinder, as_client_error
+from ottla.client.aio.cluster_link import ClusterLink
+from ottla.client.aio.coordinator import Coordinator
+from ottla.client.aio.position_finder import UNREACHABLE, PositionFinder, as_client_error
 from ottla.client.core.consumer_options import ConsumerSettings
 from ottla.client.core.consumer_record import AnyRecord
-from ottla.client.core.cursors import Cursors, OffsetAndMetadata
+from ottla.client.core.cursors import Cursors
 from ottla.client.core.fetch_planner import FetchCall, FetchPlanner
 from ottla.client.core.fetched_data import Converters
 from ottla.client.core.handout import Handout
 from ottla.client.core.metadata import NO_LEADER, MetadataCache
 from ottla.client.core.offset_requests import (
-    Membership,
     OffsetAndTimestamp,
-    commit_request,
-    committed_request,
     list_offsets_request,
-    read_commit,
-    read_committed_offsets,
     read_list_offsets,
 )
 from ottla.client.core.settings import backoff_ms
@@ -40,29 +36,16 @@ from ottla.client.errors import (
     ClientClosedError,
     ClientError,
     CommitFailedError,
-    FencedInstanceError,
-    SubscriptionStateError,
     client_error,
 )
 from ottla.net.connection import Connection
 from ottla.wire.apis.fetch import FetchResponse
 from ottla.wire.apis.list_offsets import ListOffsetsResponse
-from ottla.wire.apis.offset_commit import OffsetCommitResponse
-from ottla.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NEVER_MS = 2**62
-_LOST_MEMBERSHIP = frozenset(
-    {
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.STALE_MEMBER_EPOCH,
-    }
-)
-_COMMIT_RETRIED = COORDINATOR_ERRORS | {ErrorCode.STALE_MEMBER_EPOCH}
 
 
 class ConsumerEngine:
@@ -88,17 +71,15 @@ class ConsumerEngine:
         self.failure: OttlaError | None = None
         """What has ended this consumer; every poll raises it."""
         self.is_closed = False
-        self.membership: Callable[[], Membership] = lambda: Membership(self.group_id())
-        """On whose behalf to commit; the group says if there is one."""
         self.on_metadata: Callable[[], None] | None = None
         self.group_topics: frozenset[str] = frozenset()
         """Of a group's leader: the topics of all members, which it has to watch."""
-        self._coordinator: int | None = None
         self._loop: asyncio.AbstractEventLoop
         """Known from `start` on."""
         self._news = asyncio.Event()
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.coordinator = Coordinator(self)
         self._positions = PositionFinder(self)
         self._refreshing = False
         self._metadata_changed = asyncio.Event()
@@ -358,91 +339,6 @@ class ConsumerEngine:
 
         await self.retry(attempt, timeout_ms)
         return found
-
-    async def find_committed(
-        self, partitions: Iterable[TopicPartition], timeout_ms: int
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        wanted = list(partitions)
-
-        async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
-            offsets, errors = await self.ask_committed(wanted)
-            for partition, code in errors.items():
-                raise client_error(code, where=str(partition))
-            return offsets
-
-        return await self.retry(attempt, timeout_ms)
-
-    async def ask_committed(
-        self, partitions: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], dict[TopicPartition, int]]:
-        node_id = await self.coordinator()
-        connection = await self.link.connection_to(node_id)
-        version = connection.version_for(OffsetFetchRequest)
-        # Offsets of a transaction that is not settled yet could still be taken back (KIP-447).
-        request = committed_request(self.membership(), partitions, version, require_stable=True)
-        response = await self._to_coordinator(
-            connection.request(
-                request, OffsetFetchResponse, version=version, timeout_ms=self.settings.client.request_timeout_ms
-            )
-        )
-        answer = read_committed_offsets(response)
-        if answer.error_code:
-            self.check_coordinator(answer.error_code)
-            raise client_error(answer.error_code, where=f"group {self.settings.group_id}")
-        return answer.offsets, answer.errors
-
-    # Commits
-
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
-        if offsets:
-            await self.retry(lambda: self._commit_once(offsets), timeout_ms, retried=_COMMIT_RETRIED)
-
-    async def _commit_once(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        membership = self.membership()
-        node_id = await self.coordinator()
-        request = commit_request(membership, offsets)
-        response = await self._to_coordinator(self.link.request(node_id, request, OffsetCommitResponse))
-        for partition, code in read_commit(response).items():
-            self.check_coordinator(code)
-            # A KIP-848 member's epoch may have gone up on the way; with the new one the commit is good.
-            has_new_epoch = code == ErrorCode.STALE_MEMBER_EPOCH and self.membership() != membership
-            if code in _LOST_MEMBERSHIP and not has_new_epoch:
-                raise CommitFailedError(
-                    f"{ERRORS[ErrorCode(code)].message}; the group has gone on without this consumer's offsets."
-                    " Poll more often or process less per poll if this happens without members coming or going",
-                    code=ErrorCode(code),
-                )
-            if code == ErrorCode.FENCED_INSTANCE_ID:
-                raise FencedInstanceError("another consumer uses the same group.instance.id; close this one")
-            raise client_error(code, where=f"committing {partition}")
-
-    # The coordinator
-
-    def group_id(self) -> str:
-        if self.settings.group_id is None:
-            raise SubscriptionStateError("this needs a group.id, and the consumer has none")
-        return self.settings.group_id
-
-    async def coordinator(self) -> int:
-        if self._coordinator is None or self._coordinator not in self.metadata.brokers:
-            self._coordinator = await self.link.find_coordinator(self.group_id(), GROUP)
-        return self._coordinator
-
-    def check_coordinator(self, code: int) -> None:
-        """Forgets the coordinator if an answer says that it is another one."""
-        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-            self._coordinator = None
-
-    def forget_coordinator(self) -> None:
-        self._coordinator = None
-
-    async def _to_coordinator(self, request: Awaitable[T]) -> T:
-        try:
-            return await request
-        except KafkaError as e:
-            if e.code in UNREACHABLE:
-                self._coordinator = None
-            raise
 
     # Trying again
 

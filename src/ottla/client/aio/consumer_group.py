@@ -51,7 +51,7 @@ class ConsumerProtocolGroup:
                 except KafkaError as e:
                     if e.code not in UNREACHABLE and not e.retriable:
                         raise
-                    self._engine.forget_coordinator()
+                    self._engine.coordinator.forget()
                     self._member.resend(self._engine.now_ms() + self._settings.client.retry_backoff_ms)
                 await self._pause()
         finally:
@@ -96,10 +96,10 @@ class ConsumerProtocolGroup:
         if verdict is Verdict.LOST:
             self._lose()
         elif verdict is Verdict.FIND_COORDINATOR:
-            self._engine.forget_coordinator()
+            self._engine.coordinator.forget()
 
     async def _ask(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        node_id = await self._engine.coordinator()
+        node_id = await self._engine.coordinator.node_id()
         return await self._engine.group_link.request(node_id, request, ConsumerGroupHeartbeatResponse)
 
     # Reconciliation
@@ -148,5 +148,5 @@ class ConsumerProtocolGroup:
         self._owned = frozenset()
         if request is not None:
             log.debug("leaving the group: %s", reason)
-            node_id = await self._engine.coordinator()
+            node_id = await self._engine.coordinator.node_id()
             await self._engine.link.request(node_id, request, ConsumerGroupHeartbeatResponse)

@@ -104,7 +104,7 @@ class GroupRunner:
 
     def membership(self) -> Membership:
         if self._protocol is None or not self.engine.subscription.uses_group:
-            return Membership(self.engine.group_id())
+            return Membership(self.engine.coordinator.group_id())
         return self._protocol.membership()
 
     # Metadata
@@ -176,7 +176,7 @@ class GroupRunner:
         """One try, after those begun before: an older commit must not undo a newer one."""
         async with self._commits:
             try:
-                await self.engine.commit(offsets, 0 if not offsets else self.settings.client.request_timeout_ms)
+                await self.engine.coordinator.commit(offsets, self.settings.client.request_timeout_ms)
             except KafkaError as e:
                 return as_client_error(e)
         return None

@@ -77,7 +77,7 @@ class PositionFinder:
                 cursor.take_committed(None, reset=self._settings.reset)
             return
         try:
-            offsets, errors = await self._engine.ask_committed(asked)
+            offsets, errors = await self._engine.coordinator.ask_committed(asked)
         except KafkaError as e:
             for entry in asked.values():
                 self._settle(entry, as_client_error(e))

@@ -1,0 +1,132 @@
+"""What a consumer asks the coordinator of its group: where it is, and the offsets that are committed there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ottla.base.errors import ERRORS, ErrorCode, KafkaError
+from ottla.base.types import TopicPartition
+from ottla.client.aio.cluster_link import GROUP
+from ottla.client.aio.position_finder import COORDINATOR_ERRORS, UNREACHABLE
+from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.core.offset_requests import (
+    Membership,
+    commit_request,
+    committed_request,
+    read_commit,
+    read_committed_offsets,
+)
+from ottla.client.errors import CommitFailedError, FencedInstanceError, SubscriptionStateError, client_error
+from ottla.wire.apis.offset_commit import OffsetCommitResponse
+from ottla.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+if TYPE_CHECKING:
+    from ottla.client.aio.consumer_engine import ConsumerEngine
+
+T = TypeVar("T")
+
+_LOST_MEMBERSHIP: Final = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    }
+)
+_COMMIT_RETRIED: Final = COORDINATOR_ERRORS | {ErrorCode.STALE_MEMBER_EPOCH}
+
+
+class Coordinator:
+    def __init__(self, engine: ConsumerEngine) -> None:
+        self._engine = engine
+        self._node_id: int | None = None
+        self.membership: Callable[[], Membership] = lambda: Membership(self.group_id())
+        """On whose behalf to commit; the group says if there is one."""
+
+    def group_id(self) -> str:
+        if self._engine.settings.group_id is None:
+            raise SubscriptionStateError("this needs a group.id, and the consumer has none")
+        return self._engine.settings.group_id
+
+    async def node_id(self) -> int:
+        """Where it is, which is asked for if it is not known."""
+        if self._node_id is None or self._node_id not in self._engine.metadata.brokers:
+            self._node_id = await self._engine.link.find_coordinator(self.group_id(), GROUP)
+        return self._node_id
+
+    def check(self, code: int) -> None:
+        """Forgets where it is if an answer says that it is another one."""
+        if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self._node_id = None
+
+    def forget(self) -> None:
+        self._node_id = None
+
+    async def _ask(self, request: Awaitable[T]) -> T:
+        try:
+            return await request
+        except KafkaError as e:
+            if e.code in UNREACHABLE:
+                self._node_id = None
+            raise
+
+    # Committed offsets
+
+    async def find_committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        wanted = list(partitions)
+
+        async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
+            offsets, errors = await self.ask_committed(wanted)
+            for partition, code in errors.items():
+                raise client_error(code, where=str(partition))
+            return offsets
+
+        return await self._engine.retry(attempt, timeout_ms)
+
+    async def ask_committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], dict[TopicPartition, int]]:
+        node_id = await self.node_id()
+        connection = await self._engine.link.connection_to(node_id)
+        version = connection.version_for(OffsetFetchRequest)
+        # Offsets of a transaction that is not settled yet could still be taken back (KIP-447).
+        request = committed_request(self.membership(), partitions, version, require_stable=True)
+        response = await self._ask(
+            connection.request(
+                request,
+                OffsetFetchResponse,
+                version=version,
+                timeout_ms=self._engine.settings.client.request_timeout_ms,
+            )
+        )
+        answer = read_committed_offsets(response)
+        if answer.error_code:
+            self.check(answer.error_code)
+            raise client_error(answer.error_code, where=f"group {self._engine.settings.group_id}")
+        return answer.offsets, answer.errors
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+        if offsets:
+            await self._engine.retry(lambda: self._commit_once(offsets), timeout_ms, retried=_COMMIT_RETRIED)
+
+    async def _commit_once(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        membership = self.membership()
+        node_id = await self.node_id()
+        request = commit_request(membership, offsets)
+        response = await self._ask(self._engine.link.request(node_id, request, OffsetCommitResponse))
+        for partition, code in read_commit(response).items():
+            self.check(code)
+            # A KIP-848 member's epoch may have gone up on the way; with the new one the commit is good.
+            has_new_epoch = code == ErrorCode.STALE_MEMBER_EPOCH and self.membership() != membership
+            if code in _LOST_MEMBERSHIP and not has_new_epoch:
+                raise CommitFailedError(
+                    f"{ERRORS[ErrorCode(code)].message}; the group has gone on without this consumer's offsets."
+                    " Poll more often or process less per poll if this happens without members coming or going",
+                    code=ErrorCode(code),
+                )
+            if code == ErrorCode.FENCED_INSTANCE_ID:
+                raise FencedInstanceError("another consumer uses the same group.instance.id; close this one")
+            raise client_error(code, where=f"committing {partition}")
