@@ -11,11 +11,15 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+import ottla
 import ottla.client.aio as ottla_aio
+from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
 from ottla.client.core.group_protocol import GroupAssignor, GroupMemberInfo
 from ottla.client.core.rebalance import RebalanceListener
 from ottla.client.errors import ClientClosedError, CommitFailedError, FencedInstanceError
+from ottla.testing import EmbeddedBroker
+from ottla.wire.api_keys import ApiKey
 from tests.broker_process import BrokerProcess
 from tests.client.conftest import QUICK_GROUPS
 from tests.client.consumer_shells import PATIENCE_S, Shell, make_topic, open_shell, read, wait_until, write
@@ -343,6 +347,31 @@ def test_a_kip_848_group_takes_foreign_members(shell: Shell, topic: str) -> None
     finally:
         foreign.close()
     wait_until(lambda: are_shared(ours), ours)
+
+
+def test_who_missed_a_generation_comes_back_as_itself() -> None:
+    """Under another name it would wait until the coordinator has given up its old one."""
+    diary = Diary()
+    with (
+        EmbeddedBroker() as broker,
+        ottla.Consumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=50,
+        ) as consumer,
+        ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+    ):
+        broker.create_topic("t")
+        consumer.subscribe(["t"], listener=diary)
+        producer.send("t", b"before").result()
+        assert len(read(consumer, 1)) == 1
+        name = consumer.membership.member_id
+        broker.faults.error(ApiKey.HEARTBEAT, ErrorCode.ILLEGAL_GENERATION)
+        wait_until(lambda: ("lost", frozenset({0})) in diary.entries, consumer)
+        producer.send("t", b"after").result()
+        assert len(read(consumer, 1)) >= 1
+        assert consumer.membership.member_id == name
 
 
 def test_a_cancelled_poll_loses_no_rebalance(quick_broker: BrokerProcess, topic: str) -> None:

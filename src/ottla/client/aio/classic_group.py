@@ -138,9 +138,8 @@ class ClassicGroup:
         if verdict is Verdict.FINE:
             return True
         self._must_join = True
-        if verdict is Verdict.LOST:
-            self._member.forget()
-            self._is_lost = bool(self._engine.cursors.partitions)
+        if verdict in (Verdict.LOST, Verdict.OUTDATED):
+            self._forget(verdict)
         elif verdict is Verdict.FIND_COORDINATOR:
             self._engine.coordinator.forget()
         if verdict in (Verdict.FIND_COORDINATOR, Verdict.AGAIN):
@@ -198,7 +197,7 @@ class ClassicGroup:
                 "poll was not called for %d ms (max.poll.interval.ms): leaving the group", timer.max_poll_interval_ms
             )
             await self.leave("poll was not called for max.poll.interval.ms")
-            self._lose()
+            self._lose(Verdict.LOST)
             return
         request = self._member.heartbeat_request(now_ms)
         response = await self._ask(request, HeartbeatResponse, self._settings.client.request_timeout_ms)
@@ -207,8 +206,8 @@ class ClassicGroup:
             return
         if verdict is Verdict.REJOIN:
             self._rejoin()
-        elif verdict is Verdict.LOST:
-            self._lose()
+        elif verdict in (Verdict.LOST, Verdict.OUTDATED):
+            self._lose(verdict)
         elif verdict is Verdict.FIND_COORDINATOR:
             self._engine.coordinator.forget()
 
@@ -216,11 +215,17 @@ class ClassicGroup:
         # A join or sync that waits at the coordinator is a sign of life itself.
         return self._member.is_member and not self._is_joining
 
-    def _lose(self) -> None:
-        self._member.forget()
-        self._is_lost = bool(self._engine.cursors.partitions)
+    def _lose(self, verdict: Verdict) -> None:
+        self._forget(verdict)
         self._runner.partitions_lost()
         self._rejoin()
+
+    def _forget(self, verdict: Verdict) -> None:
+        if verdict is Verdict.OUTDATED:
+            self._member.forget_generation()
+        else:
+            self._member.forget()
+        self._is_lost = bool(self._engine.cursors.partitions)
 
     async def leave(self, reason: str) -> None:
         member_id, must_tell = self._member.member_id, self._member.must_say_good_bye

@@ -44,6 +44,8 @@ class Verdict(Enum):
     """The group is rebalancing; what the member holds stays its own until it has joined."""
     LOST = auto()
     """The group does not know the member any more; others may already have what it holds."""
+    OUTDATED = auto()
+    """The group knows the member, but has gone on without it; others may already have what it holds."""
 
 
 _COMMON = {
@@ -52,7 +54,7 @@ _COMMON = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: Verdict.FIND_COORDINATOR,
     ErrorCode.NOT_COORDINATOR: Verdict.FIND_COORDINATOR,
     ErrorCode.UNKNOWN_MEMBER_ID: Verdict.LOST,
-    ErrorCode.ILLEGAL_GENERATION: Verdict.LOST,
+    ErrorCode.ILLEGAL_GENERATION: Verdict.OUTDATED,
 }
 _JOIN = {
     **_COMMON,
@@ -210,6 +212,10 @@ class ClassicMember:
     def forget(self) -> None:
         """The group does not know this member any more, or soon will not."""
         self.member_id = ""
+        self.forget_generation()
+
+    def forget_generation(self) -> None:
+        """The same member joins again: under another name it would have to wait until its old one is given up."""
         self.generation = NO_GENERATION
         self.is_leader = False
         self.members = []

@@ -73,7 +73,7 @@ def test_answers_to_a_join(code: ErrorCode, verdict: Verdict) -> None:
     [
         (ErrorCode.NONE, Verdict.FINE),
         (ErrorCode.REBALANCE_IN_PROGRESS, Verdict.REJOIN),
-        (ErrorCode.ILLEGAL_GENERATION, Verdict.LOST),
+        (ErrorCode.ILLEGAL_GENERATION, Verdict.OUTDATED),
         (ErrorCode.UNKNOWN_MEMBER_ID, Verdict.LOST),
         (ErrorCode.NOT_COORDINATOR, Verdict.FIND_COORDINATOR),
     ],
@@ -85,6 +85,16 @@ def test_answers_to_syncs_and_heartbeats(code: ErrorCode, verdict: Verdict) -> N
     expected = PARTITIONS[:2] if verdict is Verdict.FINE else []
     assert found.synced(answer, 0) == (verdict, expected)
     assert found.heartbeat_answered(found.heartbeat_request(0), code) is verdict
+
+
+def test_a_member_that_missed_a_generation_joins_again_as_itself() -> None:
+    found = member()
+    joined(found)
+    found.forget_generation()
+    assert not found.is_member
+    assert found.join_request(["t"], []).member_id == "me"
+    found.forget()
+    assert found.join_request(["t"], []).member_id == ""
 
 
 def test_errors_nothing_can_be_done_about() -> None:
