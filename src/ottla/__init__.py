@@ -51,6 +51,8 @@ _HOMES = {
     "errors": "ottla.client.errors",
 }
 
+__all__ = [*_HOMES]
+
 
 class _Unloaded(ModuleType):
     """Lets `import ottla.aio` be written, and loads what is behind it once something of it is asked for."""

@@ -80,11 +80,29 @@ def topics(
     if_exists: Annotated[bool, typer.Option("--if-exists", help="no error if the topic is not there")] = False,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="no error if the topic is there")] = False,
     exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="leave internal topics out")] = False,
-    under_replicated_partitions: Annotated[bool, typer.Option("--under-replicated-partitions")] = False,
-    unavailable_partitions: Annotated[bool, typer.Option("--unavailable-partitions")] = False,
-    under_min_isr_partitions: Annotated[bool, typer.Option("--under-min-isr-partitions")] = False,
-    at_min_isr_partitions: Annotated[bool, typer.Option("--at-min-isr-partitions")] = False,
-    topics_with_overrides: Annotated[bool, typer.Option("--topics-with-overrides")] = False,
+    under_replicated_partitions: Annotated[
+        bool,
+        typer.Option("--under-replicated-partitions", help="describe only partitions with replicas that are behind"),
+    ] = False,
+    unavailable_partitions: Annotated[
+        bool, typer.Option("--unavailable-partitions", help="describe only partitions without a leader")
+    ] = False,
+    under_min_isr_partitions: Annotated[
+        bool,
+        typer.Option(
+            "--under-min-isr-partitions",
+            help="describe only partitions that refuse acks=all: too few replicas are in sync",
+        ),
+    ] = False,
+    at_min_isr_partitions: Annotated[
+        bool,
+        typer.Option(
+            "--at-min-isr-partitions", help="describe only partitions that would refuse acks=all with one replica less"
+        ),
+    ] = False,
+    topics_with_overrides: Annotated[
+        bool, typer.Option("--topics-with-overrides", help="describe only topics with settings of their own")
+    ] = False,
     output: Annotated[Output, typer.Option(help="auto: a table on a terminal, else Kafka's text")] = Output.AUTO,
 ) -> None:
     """Create, list, describe, alter and delete topics."""

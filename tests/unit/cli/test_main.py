@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,14 +20,18 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
     if name == "start":
         with pytest.raises(SystemExit) as caught:
             main([name, "--help"])
         assert caught.value.code == 0
     else:
         assert main([name, "--help"]) == 0
-    assert f"ottla {name}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"ottla {name}" in shown
+    silent = re.findall(r"^│ \*? *(--[a-z-]+) +<[^>]*> *(?:\[[^]]*\])? *│$", shown, re.MULTILINE)
+    assert silent == [], "options that do not say what they do"
 
 
 def test_a_mistyped_command_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:

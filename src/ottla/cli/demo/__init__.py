@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from ottla.cli.demo.broker import OwnBroker
 from ottla.cli.demo.visitors import TOPIC, Visitors, count_page_views
@@ -47,7 +48,7 @@ def demo(
         try:
             require_spark()
         except SparkUnavailableError as e:
-            console.print(f"Only the broker runs: {e}.")
+            console.print(f"Only the broker runs: {escape(str(e))}.")
             while not (end.is_set() or _is_past(until)):
                 broker.wait(_TICK_S)
             return
