@@ -207,7 +207,11 @@ class PartitionLog(StagedAppends):
     # -- reading -------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, end_offset: int, min_one_batch: bool = True) -> LogRead:
-        """Batches from the one that contains `offset`, below `end_offset` (exclusive), from one segment."""
+        """Batches from the one that contains `offset`, below `end_offset` (exclusive), from one segment.
+
+        What is given has at least one whole batch, and may end within another. If the first is larger than `max_bytes`
+        it is given anyway with `min_one_batch`, and nothing without: there are readers that give up over a part.
+        """
         log_end_offset = self.log_end_offset
         if not self.log_start_offset <= offset <= log_end_offset:
             raise OffsetOutOfRangeError(
@@ -232,11 +236,10 @@ class PartitionLog(StagedAppends):
                     break
                 length = limit - position
                 if length > max_bytes:
-                    length = max_bytes
-                    if min_one_batch:
-                        length = max(length, _size_of_batch(segment, position, limit))
-                    if length == 0:
+                    first = _size_of_batch(segment, position, limit)
+                    if first > max_bytes and not min_one_batch:
                         break
+                    length = max(max_bytes, first)
                 data = FileSlice(segment.log, position, length)
                 return LogRead(data, offset, segment.base_offset, number == len(segments))
         except OSError as e:

@@ -58,7 +58,8 @@ def test_limit_may_cut_a_batch_but_not_the_first(log: PartitionLog) -> None:
     size = log.size_bytes // 2
     assert log.read(0, size + 10, end_offset=2).data == (log.segments.active.log, 0, size + 10)
     assert log.read(0, 10, end_offset=2).data == (log.segments.active.log, 0, size)
-    assert log.read(0, 10, end_offset=2, min_one_batch=False).data == (log.segments.active.log, 0, 10)
+    assert log.read(0, size + 10, end_offset=2, min_one_batch=False).data == (log.segments.active.log, 0, size + 10)
+    assert log.read(0, size - 1, end_offset=2, min_one_batch=False).data is None
     assert log.read(0, 0, end_offset=2, min_one_batch=False).data is None
 
 
