@@ -40,13 +40,13 @@ class Cursor:
     __slots__ = (
         "chunks",
         "classes",
+        "end_offset",
         "error",
+        "error_is_told",
         "fetch_epoch",
         "fetch_offset",
-        "high_watermark",
         "is_in_flight",
         "is_paused",
-        "last_stable_offset",
         "leader_epoch",
         "log_start_offset",
         "not_before_ms",
@@ -73,11 +73,13 @@ class Cursor:
         """Of the leader that `fetch_offset` is known to be right for."""
         self.reset_timestamp = 0
         self.error: ClientError | None = None
+        self.error_is_told = False
         self.is_paused = False
         self.is_in_flight = False
         self.not_before_ms = 0
-        self.high_watermark = -1
-        self.last_stable_offset = -1
+        self.end_offset = -1
+        """Where the log ended for this reader when it was fetched from last: before any transaction that is open, if it
+        only reads what is committed."""
         self.log_start_offset = -1
         self.preferred_replica = -1
         self.preferred_until_ms = 0
@@ -108,6 +110,7 @@ class Cursor:
     def halt(self, error: ClientError) -> None:
         self.stage = Stage.HALTED
         self.error = error
+        self.error_is_told = False
 
     def _move(self) -> None:
         self.turn += 1
@@ -169,8 +172,9 @@ class Cursor:
 
     @property
     def lag(self) -> int | None:
-        end = self.high_watermark
-        return max(0, end - self.position) if end >= 0 and self.position >= 0 else None
+        if self.end_offset < 0 or self.position < 0:
+            return None
+        return max(0, self.end_offset - self.position)
 
     def can_fetch(self, now_ms: int, *, chunks_max: int) -> bool:
         return (

@@ -50,6 +50,7 @@ class FetchPlanner:
         self._sessions: dict[int, FetchSession] = {}
         self._in_flight: set[int] = set()
         self._turn = 0
+        self._arrivals = 0
 
     # Asking
 
@@ -61,7 +62,10 @@ class FetchPlanner:
         return self._metadata.leader_of(*cursor.topic_partition)
 
     def buffered_bytes(self) -> int:
-        return sum(chunk.byte_count for cursor in self._cursors.all() for chunk in list(cursor.chunks))
+        """What waits to be read, but for paused partitions: others have to go on, however long those wait."""
+        return sum(
+            chunk.byte_count for cursor in self._cursors.all() if not cursor.is_paused for chunk in list(cursor.chunks)
+        )
 
     @property
     def brokers_in_flight(self) -> int:
@@ -93,13 +97,8 @@ class FetchPlanner:
             for node_id, chosen in by_node.items()
             # A request about nothing but ends of logs would wait at the broker, and with it the partitions that are
             # about to be read empty. Whoever takes their records makes the next plan.
-            if node_id not in full or not all(self._is_at_end(cursor) for cursor in chosen)
+            if node_id not in full or not all(0 <= cursor.end_offset <= cursor.fetch_offset for cursor in chosen)
         ]
-
-    def _is_at_end(self, cursor: Cursor) -> bool:
-        is_committed = self._settings.isolation is Isolation.READ_COMMITTED
-        end_offset = cursor.last_stable_offset if is_committed else cursor.high_watermark
-        return 0 <= end_offset <= cursor.fetch_offset
 
     def _call(self, node_id: int, cursors: list[Cursor]) -> FetchCall:
         settings = self._settings
@@ -173,8 +172,8 @@ class FetchPlanner:
         if answer.error_code:
             self._take_error(call, cursor, answer, now_ms)
             return
-        cursor.high_watermark = answer.high_watermark
-        cursor.last_stable_offset = answer.last_stable_offset
+        is_committed = self._settings.isolation is Isolation.READ_COMMITTED
+        cursor.end_offset = answer.last_stable_offset if is_committed else answer.high_watermark
         cursor.log_start_offset = answer.log_start_offset
         if answer.diverging_epoch.epoch >= 0:
             cursor.stage = Stage.AWAITS_VALIDATION
@@ -198,7 +197,9 @@ class FetchPlanner:
             aborted=aborted,
             check_crcs=self._settings.check_crcs,
             classes=cursor.classes,
+            arrival=self._arrivals,
         )
+        self._arrivals += 1
         if chunk.batches:
             last = chunk.batches[-1][1]
             cursor.fetch_offset = max(asked_offset, last.next_offset)

@@ -54,9 +54,12 @@ class FetchedData:
         aborted: Iterable[tuple[int, int]] | None,
         check_crcs: bool,
         classes: RecordClasses,
+        arrival: int = 0,
     ) -> None:
         """`aborted` holds (producer id, first offset) and is None unless the isolation level is read_committed."""
         self.topic_partition = topic_partition
+        self.arrival = arrival
+        """Its number in the order in which answers came."""
         self.aborted = None if aborted is None else tuple(aborted)
         self.leftover: object = None
         """What reading by the column has decoded and not given yet."""

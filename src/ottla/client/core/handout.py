@@ -1,7 +1,8 @@
 """Hands out what was fetched, by the record or as bytes to be decoded, and moves the positions of cursors past it.
 
-Batches are decoded one at a time, when somebody asks for records. What was handed out to a poll that did not come to
-its end is given back.
+Batches are decoded one at a time, when somebody asks for records, and answers in the order in which they came: so no
+partition waits for ever because another has more. What was handed out to a poll that did not come to its end is given
+back.
 """
 
 from __future__ import annotations
@@ -60,9 +61,10 @@ class Handout:
     def take(self, records_max: int, convert: Converters | None = None) -> list[AnyRecord]:
         """Up to `records_max` records, of one partition after the other; their cursors' positions move past them.
 
-        Raises what stands in the way of a partition, but not while records taken before can be returned.
+        Raises what stands in the way of a partition: once at first, and from then on if there is nothing else to give.
         """
         taken: list[AnyRecord] = []
+        self._tell_errors()
         while len(taken) < records_max:
             if not self._has_ready():
                 try:
@@ -86,21 +88,30 @@ class Handout:
     def claim(self, bytes_max: int) -> list[ClaimedData]:
         """What was fetched, up to about `bytes_max`, for whoever decodes it and moves the cursors past it.
 
-        Raises what stands in the way of a partition, if there is nothing else.
+        Raises what stands in the way of a partition, as `take` does.
         """
+        self._tell_errors()
         self._set_ready_aside()
         claimed: list[ClaimedData] = []
-        cursors = [cursor for cursor in self._cursors.all() if not cursor.is_paused]
-        for cursor in cursors:
-            while cursor.chunks and bytes_max > 0:
-                self._note_position(cursor)
-                claimed.append(ClaimedData(cursor, cursor.turn, cursor.chunks.popleft()))
-                bytes_max -= claimed[-1].chunk.byte_count
+        while bytes_max > 0 and (cursor := self._first_in_line()) is not None:
+            self._note_position(cursor)
+            claimed.append(ClaimedData(cursor, cursor.turn, cursor.chunks.popleft()))
+            bytes_max -= claimed[-1].chunk.byte_count
         if not claimed:
-            for cursor in cursors:
-                if cursor.error is not None:
-                    raise cursor.error
+            self._tell_errors(again=True)
         return claimed
+
+    def _first_in_line(self) -> Cursor | None:
+        waiting = (cursor for cursor in self._cursors.all() if cursor.chunks and not cursor.is_paused)
+        return min(waiting, key=lambda cursor: cursor.chunks[0].arrival, default=None)
+
+    def _tell_errors(self, *, again: bool = False) -> None:
+        for cursor in self._cursors.all():
+            if cursor.error is None or cursor.is_paused or cursor.chunks or cursor is self._ready_cursor:
+                continue
+            if again or not cursor.error_is_told:
+                cursor.error_is_told = True
+                raise cursor.error
 
     def begin_poll(self) -> None:
         """Whatever was taken or claimed up to now has reached the application."""
@@ -140,41 +151,37 @@ class Handout:
         """Decodes the next batch that has something to show; False if there is none."""
         # A paused partition keeps what was decoded of it: its position says where to go on.
         self._set_ready_aside()
-        cursors = [cursor for cursor in self._cursors.all() if not cursor.is_paused]
-        for cursor in cursors:
-            while cursor.chunks:
-                turn, chunk = cursor.turn, cursor.chunks[0]
-                with COLLECTOR_PAUSE:
-                    found = chunk.next_batch()
-                if found is None:
-                    if cursor.chunks and cursor.chunks[0] is chunk:
-                        cursor.chunks.popleft()
-                    continue
-                header, records = found
-                if len(records) >= _RECORDS_PER_KEPT:
-                    self._kept.append(records[::_RECORDS_PER_KEPT])
-                if records and records[0].offset < cursor.position:
-                    records = [record for record in records if record.offset >= cursor.position]
-                if not records:
-                    cursor.position = max(cursor.position, chunk.next_offset)
-                    continue
-                end_offset = chunk.next_offset
-                if convert is not None:
-                    records, error = convert.convert(cursor.topic_partition.topic, records)
-                    if error is not None:
-                        end_offset = error.offset
-                        cursor.chunks.clear()
-                        cursor.halt(error)
-                        if not records:
-                            cursor.position = end_offset
-                            raise error
-                self._ready, self._ready_at = records, 0
-                self._ready_cursor, self._ready_turn = cursor, turn
-                self._ready_end, self._ready_epoch = end_offset, header.partition_leader_epoch
-                return True
-        for cursor in cursors:
-            if cursor.error is not None:
-                raise cursor.error
+        while (cursor := self._first_in_line()) is not None:
+            turn, chunk = cursor.turn, cursor.chunks[0]
+            with COLLECTOR_PAUSE:
+                found = chunk.next_batch()
+            if found is None:
+                if cursor.chunks and cursor.chunks[0] is chunk:
+                    cursor.chunks.popleft()
+                continue
+            header, records = found
+            if len(records) >= _RECORDS_PER_KEPT:
+                self._kept.append(records[::_RECORDS_PER_KEPT])
+            if records and records[0].offset < cursor.position:
+                records = [record for record in records if record.offset >= cursor.position]
+            if not records:
+                cursor.position = max(cursor.position, chunk.next_offset)
+                continue
+            end_offset = chunk.next_offset
+            if convert is not None:
+                records, error = convert.convert(cursor.topic_partition.topic, records)
+                if error is not None:
+                    end_offset = error.offset
+                    cursor.chunks.clear()
+                    cursor.halt(error)
+                    if not records:
+                        cursor.position = end_offset
+                        raise error
+            self._ready, self._ready_at = records, 0
+            self._ready_cursor, self._ready_turn = cursor, turn
+            self._ready_end, self._ready_epoch = end_offset, header.partition_leader_epoch
+            return True
+        self._tell_errors(again=True)
         return False
 
     def _set_ready_aside(self) -> None:

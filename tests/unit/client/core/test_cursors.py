@@ -15,6 +15,7 @@ from ottla.client.core.fetch_session import FetchSession, Wanted
 from ottla.client.core.handout import Handout
 from ottla.client.core.metadata import MetadataCache, PartitionLeader
 from ottla.client.errors import (
+    ClientError,
     CorruptRecordError,
     LogTruncationError,
     NoOffsetError,
@@ -244,6 +245,69 @@ def test_nobody_waits_at_the_end_of_a_log_while_others_are_being_read(isolation:
     reader.cursors.of(FIRST).is_paused = False
     assert len(reader.handout.take(4)) == 4
     assert set(reader.call(1000).turns) == {FIRST, SECOND}
+
+
+class TwoReader(Reader):
+    """Of two partitions with one leader; answers are for one of them at a time."""
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__((FIRST, SECOND), **settings)
+        self.metadata.learn_leader("t", 1, PartitionLeader(1, 1))
+
+    def answer_for(self, partition: TopicPartition, records: bytes = b"", **fields: object) -> None:
+        answers = response()
+        answers.responses[0].partitions = [
+            FetchablePartitionResponse(partition_index=partition.partition, records=records, **fields)  # type: ignore[arg-type]
+        ]
+        self.planner.answered(self.call(), answers, 0)
+
+    def taken(self, records_max: int) -> list[tuple[int, int]]:
+        return [(record.partition, record.offset) for record in self.handout.take(records_max)]
+
+
+def test_answers_are_handed_out_in_the_order_in_which_they_came() -> None:
+    reader = TwoReader()
+    reader.answer_for(FIRST, batch(0, 2))
+    reader.answer_for(SECOND, batch(0, 2))
+    assert reader.taken(1) == [(0, 0)]
+    # There is always more of the first, and still it is the other's turn.
+    reader.answer_for(FIRST, batch(2, 2))
+    assert reader.taken(3) == [(0, 1), (1, 0), (1, 1)]
+    reader.answer_for(SECOND, batch(2, 2))
+    # What was read to its end may still be there.
+    assert [claimed.chunk.topic_partition for claimed in reader.handout.claim(1 << 20)][-2:] == [FIRST, SECOND]
+
+
+def test_what_was_fetched_of_paused_partitions_does_not_hold_up_others() -> None:
+    reader = TwoReader(fetch_max_bytes=100, max_partition_fetch_bytes=100)
+    reader.answer_for(FIRST, batch(0, 20))
+    assert reader.planner.plan(0) == []
+    reader.cursors.of(FIRST).is_paused = True
+    assert list(reader.call().turns) == [SECOND]
+
+
+def test_an_error_is_told_though_others_have_records() -> None:
+    reader = TwoReader()
+    reader.answer_for(FIRST, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    reader.answer_for(SECOND, batch(0, 2))
+    with pytest.raises(ClientError, match="t-0"):
+        reader.taken(10)
+    assert reader.taken(10) == [(1, 0), (1, 1)]
+    # With nothing else to give, it is all there is to say.
+    for _ in range(2):
+        with pytest.raises(ClientError, match="t-0"):
+            reader.taken(10)
+        with pytest.raises(ClientError, match="t-0"):
+            reader.handout.claim(1)
+
+
+@pytest.mark.parametrize(("isolation", "lag"), [("read_uncommitted", 95), ("read_committed", 45)])
+def test_the_lag_is_what_there_is_to_read(isolation: str, lag: int) -> None:
+    reader = Reader(isolation_level=isolation)
+    assert reader.cursors.of(FIRST).lag is None
+    reader.answer(batch(0, 5), last_stable_offset=50)
+    reader.handout.take(5)
+    assert reader.cursors.of(FIRST).lag == lag
 
 
 def test_records_are_taken_in_pieces_and_the_position_follows() -> None:
