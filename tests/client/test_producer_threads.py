@@ -76,7 +76,7 @@ def test_a_batch_that_is_sealed_while_a_value_is_added(broker: BrokerProcess, ne
         batch = first._batch
         lane = batch.lane
         assert lane is not None
-        lane.places = Interrupted(lane.places)
+        lane.places = lane._all_places = Interrupted(lane.places)
         lane.stamped_until_s = 1e12
         second = producer.send(new_topic, b"value 2")
         third = producer.send(new_topic, b"value 3")

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from ottla.base.types import TopicPartition
 from ottla.client.core.encoded_batch import EncodedBatch, EncodedRows
 from ottla.client.core.lane import FEWEST_PLACES, Lane
 from ottla.client.core.partitioners import StickyChoice
-from ottla.client.core.producer_batch import RECORD_OVERHEAD, Batch
+from ottla.client.core.producer_batch import Batch, record_size
 from ottla.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, increment_sequence
 from ottla.records.builder import RecordFields
 
@@ -244,6 +244,23 @@ class Accumulator:
         self.busy[queue.topic_partition] = queue
         self.incomplete[batch] = None
 
+    def repair(self) -> None:
+        """After an exception out of nowhere: a signal's handler may raise between any two steps of the main thread."""
+        for topic_partition, queue in self.partitions.items():
+            if not queue.queue:
+                continue
+            last = queue.queue[-1]
+            last.repair()
+            if last.record_count:
+                self.incomplete.setdefault(last)
+                self.busy.setdefault(topic_partition, queue)
+            else:
+                queue.queue.pop()
+                self.incomplete.pop(last, None)
+        self.sticky = {topic: batch for topic, batch in self.sticky.items() if batch.record_count}
+        self.free_bytes = self.buffer_memory - sum(batch.reserved for batch in self.incomplete)
+        self.earliest_deadline_ms = min((batch.deadline_ms for batch in self.incomplete), default=None)
+
     def close_open(self) -> None:
         """No record is added to the batches there are: those to come are the next `append`'s to judge."""
         for batch in self.incomplete:
@@ -289,14 +306,3 @@ class Accumulator:
         batch.reserved = 0
         batch.split_into(parts)
         return parts
-
-
-def record_size(record: RecordFields) -> int:
-    """How much a record adds to the size of its batch, without looking at every varint."""
-    key, value, headers, _ = record
-    size = RECORD_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
-    return size + headers_size(headers) if headers else size
-
-
-def headers_size(headers: Iterable[tuple[str, bytes | None]]) -> int:
-    return sum(len(name.encode()) + (len(value) if value is not None else 0) + 4 for name, value in headers)

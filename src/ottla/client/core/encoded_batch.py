@@ -77,6 +77,9 @@ class EncodedBatch(Batch):
         """Known only until the batch is settled; receipts of tables do not tell it."""
         return self.records()[index][3] if self._make is not None else NO_TIMESTAMP
 
+    def repair(self) -> None:
+        """It is written in one step."""
+
     def encode(self, codec: Codec, level: int | None, *, transactional: bool) -> memoryview:
         assert self._make is not None
         data = self._make()

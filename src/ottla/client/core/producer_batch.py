@@ -7,7 +7,7 @@ batch: it costs next to nothing, because everything it can tell is the batch's.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from ottla.base.types import TopicPartition
@@ -186,6 +186,7 @@ class Batch:
             timestamp_ms=timestamp_ms,
             is_timed=is_timed,
             opened_ms=now_ms,
+            size_before=self._size,
         )
         return self.lane
 
@@ -193,11 +194,24 @@ class Batch:
         """What was added through the lane becomes part of the batch."""
         lane = self.lane
         if lane is not None:
-            self.lane = None
             added, lengths = lane.close()
-            self.values += added
-            self._lengths += lengths
-            self._size += sum(lengths) + RECORD_OVERHEAD * len(lengths)
+            # Whoever is interrupted in here leaves the lane in its place, and this is done again.
+            self.values[lane.base :] = added
+            self._lengths[lane.base :] = lengths
+            self._size = lane.size_before + sum(lengths) + RECORD_OVERHEAD * len(lengths)
+            self.lane = None
+
+    def repair(self) -> None:
+        """Takes what was written last for granted, and makes the rest agree with it."""
+        self.close_lane()
+        if self.rows is not None:
+            self.values, self.marks, self._lengths = [], [], []
+            self._size = HEADER_SIZE + sum(map(record_size, self.rows))
+            return
+        self.marks = [mark for mark in self.marks if mark[0] < len(self.values)]
+        self._lengths = list(map(len, self.values))
+        self.longest = max(self._lengths, default=0)
+        self._size = HEADER_SIZE + sum(self._lengths) + RECORD_OVERHEAD * len(self._lengths)
 
     def seal(self) -> None:
         """No record is added from now on."""
@@ -420,3 +434,14 @@ def copy_of(error: ClientError) -> ClientError:
     copied = type(error)(error.message, code=error.code, fatal=error.fatal, requires_abort=error.requires_abort)
     copied.__cause__ = error.__cause__
     return copied
+
+
+def record_size(record: RecordFields) -> int:
+    """How much a record adds to the size of its batch, without looking at every varint."""
+    key, value, headers, _ = record
+    size = RECORD_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
+    return size + headers_size(headers) if headers else size
+
+
+def headers_size(headers: Iterable[tuple[str, bytes | None]]) -> int:
+    return sum(len(name.encode()) + (len(value) if value is not None else 0) + 4 for name, value in headers)

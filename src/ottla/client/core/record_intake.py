@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from ottla.client.core.accumulator import Accumulator, headers_size
+from ottla.client.core.accumulator import Accumulator
 from ottla.client.core.metadata import TopicMetadata
 from ottla.client.core.partitioners import Partitioner, key_partition
-from ottla.client.core.producer_batch import RECORD_OVERHEAD, Batch, RecordMetadata
+from ottla.client.core.producer_batch import RECORD_OVERHEAD, Batch, RecordMetadata, headers_size
 from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.errors import ClientError, RecordTooLargeError, SerializationError
 from ottla.records.batch import HEADER_SIZE

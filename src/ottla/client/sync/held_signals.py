@@ -26,7 +26,7 @@ _HELD = tuple(
 class HeldSignals:
     """Within its block a signal calls `on_signal` and is noted; `deliver` then calls the handler it was meant for."""
 
-    def __init__(self, on_signal: Callable[[], object]) -> None:
+    def __init__(self, on_signal: Callable[[], object] | None = None) -> None:
         self._on_signal = on_signal
         self._handlers: dict[int, _Handler] = {}
         self._noted: list[tuple[int, FrameType | None]] = []
@@ -46,7 +46,8 @@ class HeldSignals:
 
     def _note(self, signal_number: int, frame: FrameType | None) -> None:
         self._noted.append((signal_number, frame))
-        self._on_signal()
+        if self._on_signal is not None:
+            self._on_signal()
 
     def deliver(self) -> None:
         while self._noted:

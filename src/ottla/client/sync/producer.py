@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.producer import buffer_exhausted, closed_error, not_transactional
 from ottla.client.aio.producer_engine import ProducerEngine
@@ -40,6 +41,7 @@ from ottla.client.core.record_intake import (
 )
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, ForkedError
+from ottla.client.sync.held_signals import HeldSignals
 from ottla.client.sync.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -231,6 +233,8 @@ class Producer:
     def _was_in_time(self, lane: Lane, number: int) -> bool:
         """Whether a value that was stored while its lane was closed still became part of the batch."""
         with self._lock:
+            # Whoever closed it may have been interrupted.
+            lane.batch.close_lane()
             return lane.was_in_time(number)
 
     def _send_slowly(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> SendFuture:
@@ -249,7 +253,11 @@ class Producer:
 
         with self._lock:
             self._check_sendable()
-            batch = append(now_ms) or self._wait_for_memory(append, deadline_ms)
+            try:
+                batch = append(now_ms) or self._wait_for_memory(append, deadline_ms)
+            except BaseException as e:
+                self._repair(e)
+                raise
             index = batch.record_count - 1
             if on_delivery is not None:
                 batch.callbacks.append((index, on_delivery))
@@ -282,9 +290,13 @@ class Producer:
         while start < len(values):
             with self._lock:
                 self._check_sendable()
-                place = add(prepared, start, known, now_ms)
-                if place is None:
-                    place = self._wait_for_memory(partial(add, prepared, start, known), deadline_ms)
+                try:
+                    place = add(prepared, start, known, now_ms)
+                    if place is None:
+                        place = self._wait_for_memory(partial(add, prepared, start, known), deadline_ms)
+                except BaseException as e:
+                    self._repair(e)
+                    raise
                 batch, first_index, end = place
                 futures.add(batch, first_index, end - start)
                 start = end
@@ -335,7 +347,21 @@ class Producer:
         with self._lock:
             self._check_sendable()
             now_ms = self._engine.clock.monotonic_ms()
-            return append(now_ms) or self._wait_for_memory(append, now_ms + self._settings.max_block_ms)
+            try:
+                return append(now_ms) or self._wait_for_memory(append, now_ms + self._settings.max_block_ms)
+            except BaseException as e:
+                self._repair(e)
+                raise
+
+    def _repair(self, reason: BaseException) -> None:
+        """With the lock held: what the handler of a signal has torn apart is put together again."""
+        if isinstance(reason, OttlaError):
+            return
+        held = HeldSignals()
+        with held:
+            self._accumulator.repair()
+            self._wake()
+        held.deliver()
 
     def _wait_for_topic(self, topic: str) -> TopicMetadata:
         if self._thread.is_current:

@@ -110,7 +110,7 @@ class SharedLoop:
         """
         if asyncio._get_running_loop() is not None or time.monotonic() >= self._run_before_s:
             return None
-        held = HeldSignals(_nothing)
+        held = HeldSignals()
         try:
             with held:
                 if not self._take_at_rest():
@@ -229,9 +229,6 @@ class SharedLoop:
         if threading.current_thread() is not self._keeper:
             self._keeper.join()
         forget_forks(self)
-
-
-def _nothing() -> None: ...
 
 
 def _result(task: asyncio.Task[T]) -> T:

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from ottla.client.core.accumulator import Accumulator, record_size
+from ottla.client.core.accumulator import Accumulator
 from ottla.client.core.partitioners import RoundRobin, StickyChoice, key_partition
-from ottla.client.core.producer_batch import Batch
+from ottla.client.core.producer_batch import Batch, record_size
 from ottla.records.builder import RecordFields
 from ottla.records.hashing import partition_for_key
 
