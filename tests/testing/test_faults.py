@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 
 from ottla.records.builder import build_batch
 from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
+from ottla.wire.apis import response_class
 from ottla.wire.apis.api_versions import ApiVersionsRequest
 from ottla.wire.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.apis.end_txn import EndTxnRequest
@@ -28,6 +30,7 @@ from ottla.wire.apis.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.header import encode_request_frame
 from ottla.wire.message import Request, Struct
 from tests.raw_client import ConnectionClosedError, RawClient
 
@@ -52,18 +55,21 @@ def produce_request(topic: str = TOPIC) -> ProduceRequest:
     return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[data])])
 
 
+def fetch_request(topic: str = TOPIC, max_wait_ms: int = 10_000) -> FetchRequest:
+    partition = FetchPartition(partition=0, partition_max_bytes=1000)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1000,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=topic, partitions=[partition])],
+    )
+
+
 REQUESTS: list[tuple[Request, int]] = [
     (produce_request(), 9),
     (produce_request(), 3),
-    (
-        FetchRequest(
-            max_wait_ms=10_000,
-            min_bytes=1,
-            max_bytes=1000,
-            topics=[FetchTopic(topic=TOPIC, partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])],
-        ),
-        12,
-    ),
+    (fetch_request(), 12),
     (
         ListOffsetsRequest(
             replica_id=-1,
@@ -174,18 +180,74 @@ class TestOnTheWire:
 
     def test_a_late_reply_to_a_request_that_waits_itself(self, broker: EmbeddedBroker) -> None:
         broker.faults.delay(ApiKey.FETCH, 150)
-        waiting = FetchRequest(
-            max_wait_ms=150,
-            min_bytes=1,
-            max_bytes=1000,
-            topics=[
-                FetchTopic(topic=broker.new_topic(), partitions=[FetchPartition(partition=0, partition_max_bytes=1000)])
-            ],
-        )
+        waiting = fetch_request(broker.new_topic(), max_wait_ms=150)
         with RawClient(broker.port) as client:
             began = time.monotonic()
             assert set(error_codes(client.call(waiting, 12))) == {0}
             assert time.monotonic() - began >= 0.3
+
+    @pytest.mark.parametrize("applied", [False, True])
+    def test_fetches_that_find_records_meet_errors(self, broker: EmbeddedBroker, applied: bool) -> None:
+        topic = broker.new_topic()
+        with RawClient(broker.port) as client:
+            self._produced(client, topic)
+            assert self._fetched(client, topic) == [(0, True)]
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            fault = broker.faults.error(ApiKey.FETCH, code, times=3, applied=applied)
+            assert [self._fetched(client, topic) for _ in range(4)] == [[(code, False)]] * 3 + [[(0, True)]]
+            assert fault.hits == 3
+
+    def test_fetches_that_find_records_are_late(self, broker: EmbeddedBroker) -> None:
+        topic = broker.new_topic()
+        with RawClient(broker.port) as client:
+            self._produced(client, topic)
+            assert self._fetched(client, topic) == [(0, True)]
+            broker.faults.delay(ApiKey.FETCH, 300)
+            began = time.monotonic()
+            assert self._fetched(client, topic) == [(0, True)]
+            assert time.monotonic() - began >= 0.3
+
+    @pytest.mark.parametrize("applied", [False, True])
+    def test_fetches_that_find_records_lose_their_connection(self, broker: EmbeddedBroker, applied: bool) -> None:
+        topic = broker.new_topic()
+        with RawClient(broker.port) as client:
+            self._produced(client, topic)
+            assert self._fetched(client, topic) == [(0, True)]
+            broker.faults.disconnect(ApiKey.FETCH, applied=applied)
+            with pytest.raises(ConnectionClosedError):
+                self._fetched(client, topic)
+
+    @pytest.mark.parametrize("applied", [False, True])
+    def test_fetches_that_find_records_get_no_reply(self, broker: EmbeddedBroker, applied: bool) -> None:
+        topic = broker.new_topic()
+        with RawClient(broker.port, timeout_s=0.2) as client:
+            self._produced(client, topic)
+            assert self._fetched(client, topic) == [(0, True)]
+            fault = broker.faults.drop(ApiKey.FETCH, applied=applied)
+            with pytest.raises(TimeoutError):
+                self._fetched(client, topic)
+            assert fault.is_used_up
+
+    def test_a_fault_between_requests_that_are_answered_together(self, broker: EmbeddedBroker) -> None:
+        topic = broker.new_topic()
+        with RawClient(broker.port) as client:
+            self._produced(client, topic)
+            broker.faults.error(ApiKey.FETCH, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            correlation_ids = range(100, 104)
+            requests = [produce_request(topic), fetch_request(topic), produce_request(topic), fetch_request(topic)]
+            versions = [9, 12, 9, 12]
+            client.send_bytes(
+                b"".join(map(encode_request_frame, requests, versions, correlation_ids, itertools.repeat("raw")))
+            )
+            frames = [client.receive_frame() for _ in requests]
+            assert [int.from_bytes(frame[:4], "big") for frame in frames] == list(correlation_ids)
+            replies: list[Any] = [
+                response_class(request.API_KEY).decode(frame, version, 5)[0]
+                for request, frame, version in zip(requests, frames, versions, strict=True)
+            ]
+            assert [code for reply in replies[:2] for code in error_codes(reply)] == [0, 0, 6]
+            assert [reply.responses[0].partition_responses[0].base_offset for reply in replies[::2]] == [1, 2]
+            assert replies[3].responses[0].partitions[0].high_watermark == 3
 
     def test_only_the_named_client_is_met(self, broker: EmbeddedBroker) -> None:
         fault = broker.faults.disconnect(ApiKey.API_VERSIONS, client_id="victim")
@@ -210,10 +272,13 @@ class TestOnTheWire:
             broker.faults.disconnect(ApiKey.LIST_GROUPS, times=2).wait(timeout_s=0.01)
 
     def test_what_cannot_be_scripted(self, broker: EmbeddedBroker) -> None:
-        with pytest.raises(ValueError, match="no effect"):
-            broker.faults.error(ApiKey.FETCH, ErrorCode.NOT_LEADER_OR_FOLLOWER, applied=True)
         with pytest.raises(ValueError, match="at least once"):
             broker.faults.drop(ApiKey.FETCH, times=0)
+
+    def _fetched(self, client: RawClient, topic: str) -> list[tuple[int, bool]]:
+        """The error code of each partition, and whether there are records."""
+        response: Any = client.call(fetch_request(topic), 12)
+        return [(found.error_code, bool(found.records)) for topic in response.responses for found in topic.partitions]
 
     def _produced(self, client: RawClient, topic: str) -> list[Any]:
         response: Any = client.call(produce_request(topic), 9)

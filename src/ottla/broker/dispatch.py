@@ -43,6 +43,11 @@ class Dispatch:
             found = self._straight_fetch.reply(version, correlation_id, frame, position)
             if found is not None:
                 return found
+        handler, context = self.find(connection, frame)
+        return handler.handle(context)
+
+    def find(self, connection: ClientConnection, frame: memoryview) -> tuple[Handler, RequestContext]:
+        """The handler that has all the rules, and what it is to be given."""
         api_key, version, correlation_id, client_id, position = read_request_header(frame)
         handler = self._handlers.get(api_key)
         if handler is None:
@@ -51,8 +56,8 @@ class Dispatch:
             raise ProtocolError(
                 f"version {version} of api {api_key} is not served, only {handler.min_version} to {handler.max_version}"
             )
-        return handler.handle(
-            RequestContext(self._broker, connection, api_key, version, correlation_id, client_id, frame, position)
+        return handler, RequestContext(
+            self._broker, connection, api_key, version, correlation_id, client_id, frame, position
         )
 
     def settle(self) -> None:

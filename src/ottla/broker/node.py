@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +67,17 @@ class Broker:
     handlers: dict[int, Handler]
 
     def __init__(
-        self, config: BrokerConfig, *, clock: Clock | None = None, randomness: random.Random | None = None
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock | None = None,
+        randomness: random.Random | None = None,
+        make_dispatch: Callable[[Broker, dict[int, Handler]], Dispatch] = Dispatch,
     ) -> None:
         self._static_config = config
         self.clock = clock or SystemClock()
         self.random = randomness or random.Random()
+        self._make_dispatch = make_dispatch
         self.authorizer: Authorizer = AllowAll()
         self.endpoints: list[Endpoint] = []
         """Where clients reach this broker, once it has started."""
@@ -203,7 +209,7 @@ class Broker:
         self.dynamic_configs.on_topic_changed = self._topic_config_changed
         self.dynamic_configs.on_broker_changed = self._broker_config_changed
         self.handlers = all_handlers()
-        self.server = Server(Dispatch(self, self.handlers), limits=connection_limits(self.config))
+        self.server = Server(self._make_dispatch(self, self.handlers), limits=connection_limits(self.config))
 
     def _cluster_changed(self, deleted_topics: set[str]) -> None:
         for topic in deleted_topics:

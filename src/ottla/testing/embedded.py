@@ -177,7 +177,7 @@ class EmbeddedBroker:
             runner.run(self._serve(config, started))
 
     async def _serve(self, config: BrokerConfig, started: Future[Broker]) -> None:
-        broker = Broker(config, clock=self._clock)
+        broker = Broker(config, clock=self._clock, make_dispatch=self.faults.make_dispatch)
         try:
             await broker.start()
         except BaseException as e:
@@ -185,10 +185,9 @@ class EmbeddedBroker:
             return
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self.faults.attach(broker)
         started.set_result(broker)
         await self._stopping.wait()
-        self.faults.detach()
+        self.faults.let_go()
         await broker.stop()
 
     async def _demote(self, tp: TopicPartition) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 from ottla.base.errors import ErrorCode
-from ottla.broker.authorizer import AllowAll
+from ottla.broker.dispatch import Dispatch
 from ottla.broker.handler import Handler, RequestContext
 from ottla.broker.node import Broker
 from ottla.net.outgoing import Piece
+from ottla.net.server_connection import ClientConnection
 from ottla.net.service import Deferred, Outcome
 from ottla.testing.error_replies import Refused, with_error
 from ottla.wire.api_keys import ApiKey
@@ -69,10 +69,6 @@ class Fault:
         return self._act(faults, context, handler)
 
 
-class _AllowAllTheLongWay(AllowAll):
-    """Allows everything, as before. The broker takes no short cuts past its handlers for an authorizer of any kind."""
-
-
 class Faults:
     """The faults of one broker. The oldest that is not used up meets a request; then it is the next one's turn.
 
@@ -82,7 +78,6 @@ class Faults:
     """
 
     def __init__(self) -> None:
-        self._broker: Broker | None = None
         self._by_api: dict[int, list[Fault]] = {}
         self._unanswered: list[Deferred] = []
 
@@ -96,9 +91,8 @@ class Faults:
         client_id: str | None = None,
     ) -> Fault:
         """Replies with the error code, for every topic and partition of the request where the API has one for each."""
-        if applied and api == ApiKey.FETCH:
-            raise ValueError("a fetch has no effect that could be applied")
-        is_applied = applied or api in _NEVER_LEFT_OUT
+        # A fetch has no effect that could be left out, and a refused one has no records, as with any error.
+        is_applied = api in _NEVER_LEFT_OUT or (applied and api != ApiKey.FETCH)
 
         def act(faults: Faults, context: RequestContext, handler: Handler) -> Outcome:
             asked = context if is_applied else Refused(context)
@@ -157,19 +151,25 @@ class Faults:
 
     # For the embedded broker, in its thread
 
-    def attach(self, broker: Broker) -> None:
-        self._broker = broker
-        for api_key, handler in broker.handlers.items():
-            broker.handlers[api_key] = replace(handler, handle=self._in_front_of(handler))
-        if self._by_api.get(ApiKey.PRODUCE):
-            broker.authorizer = _AllowAllTheLongWay()
+    def make_dispatch(self, broker: Broker, handlers: dict[int, Handler]) -> Dispatch:
+        return _DispatchWithFaults(broker, handlers, self)
 
-    def detach(self) -> None:
-        """Lets go of clients that would wait for ever, and the broker, when it stops, for them."""
+    @property
+    def were_made(self) -> bool:
+        return bool(self._by_api)
+
+    def take(self, context: RequestContext) -> Fault | None:
+        """The fault that meets this request, which counts it."""
+        for fault in self._by_api.get(context.api_key, ()):
+            if fault.take(context.client_id):
+                return fault
+        return None
+
+    def let_go(self) -> None:
+        """Of clients that would wait for ever, and the broker, when it stops, for them."""
         unanswered, self._unanswered = self._unanswered, []
         for deferred in unanswered:
             deferred.close_connection()
-        self._broker = None
 
     def _add(self, api: ApiKey, act: _Act, times: int | None, client_id: str | None) -> Fault:
         if times is not None and times < 1:
@@ -177,18 +177,25 @@ class Faults:
         fault = Fault(act, times, client_id)
         # A new list, because the broker's thread may be walking through the old one.
         self._by_api[api] = [*(known for known in self._by_api.get(api, ()) if not known.is_used_up), fault]
-        if api == ApiKey.PRODUCE and self._broker is not None:
-            self._broker.authorizer = _AllowAllTheLongWay()
         return fault
 
-    def _in_front_of(self, handler: Handler) -> Callable[[RequestContext], Outcome]:
-        def handle(context: RequestContext) -> Outcome:
-            for fault in self._by_api.get(context.api_key, ()):
-                if fault.take(context.client_id):
-                    return fault.act(self, context, handler)
-            return handler.handle(context)
 
-        return handle
+class _DispatchWithFaults(Dispatch):
+    """Faults come first, before the short ways, on which a request is never seen by a handler."""
+
+    def __init__(self, broker: Broker, handlers: dict[int, Handler], faults: Faults) -> None:
+        super().__init__(broker, handlers)
+        self._faults = faults
+
+    def handle(self, connection: ClientConnection, frame: memoryview) -> Outcome:
+        if self._faults.were_made:
+            handler, context = self.find(connection, frame)
+            fault = self._faults.take(context)
+            if fault is not None:
+                # What was staged before this request has happened before it.
+                self.settle()
+                return fault.act(self._faults, context, handler)
+        return super().handle(connection, frame)
 
 
 def _then(outcome: Outcome, change: Callable[[Sequence[Piece]], Sequence[Piece]]) -> Outcome:
