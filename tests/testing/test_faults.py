@@ -110,7 +110,7 @@ def error_codes(struct: Struct) -> list[int]:
     found = []
     for field in struct.FIELDS:
         value = getattr(struct, field.name)
-        if field.name == "error_code":
+        if field.name.endswith("error_code"):
             found.append(value)
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, Struct):

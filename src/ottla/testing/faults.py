@@ -1,6 +1,6 @@
 """Scripted faults of a broker: errors, delays, lost replies and lost connections, for the next requests of an API.
 
-They are made in front of the broker's handlers, so that a request either really happens or really does not: whoever
+They are made in front of everything that answers, so that a request either really happens or really does not: whoever
 tests retries must be able to say which.
 """
 
@@ -21,7 +21,7 @@ from ottla.net.service import Deferred, Outcome
 from ottla.testing.error_replies import Refused, with_error
 from ottla.wire.api_keys import ApiKey
 
-_NEVER_LEFT_OUT = frozenset({ApiKey.METADATA, ApiKey.API_VERSIONS})
+_NEVER_LEFT_OUT = frozenset({ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.DESCRIBE_LOG_DIRS})
 """Asking these changes nothing, and an error needs the whole answer around it."""
 
 _Act = Callable[["Faults", RequestContext, Handler], Outcome]

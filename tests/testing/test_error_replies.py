@@ -1,0 +1,70 @@
+"""An error can be scripted for every API in every version: it is in the reply, and no other error is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ottla.broker.handlers import all_handlers
+from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
+from ottla.wire.apis import request_class, response_class
+from ottla.wire.apis.produce import ProduceRequest
+from ottla.wire.fields import Field
+from ottla.wire.message import Request, Struct
+from tests.raw_client import RawClient
+from tests.testing.test_faults import error_codes
+
+TOPIC = "t"
+WANTED = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as broker:
+        broker.create_topic(TOPIC)
+        yield broker
+
+
+def filled(kind: type[Struct], version: int) -> Any:
+    """With one element in each list, and names wherever there is a place for one."""
+    struct = kind()
+    for field in struct.FIELDS:
+        if version in field.versions:
+            setattr(struct, field.name, filled_value(field, getattr(struct, field.name), version))
+    return struct
+
+
+def filled_value(field: Field, default: object, version: int) -> object:
+    if field.kind == "array":
+        return [filled_value(field.of, 0, version)]
+    if field.kind == "struct":
+        return filled(field.of, version)
+    if field.kind == "string":
+        return TOPIC
+    return default
+
+
+def request_of(api: ApiKey, version: int) -> Request:
+    request: Request = filled(request_class(api), version)
+    if isinstance(request, ProduceRequest):
+        request.acks = 1
+    return request
+
+
+def served_versions(api: ApiKey) -> list[int]:
+    handler = all_handlers()[api]
+    return [
+        version for version in response_class(api).VERSIONS if handler.min_version <= version <= handler.max_version
+    ]
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["left out", "applied"])
+@pytest.mark.parametrize("api", [ApiKey(key) for key in sorted(all_handlers())], ids=lambda api: api.name)
+def test_the_error_is_in_the_reply_of_every_version(broker: EmbeddedBroker, api: ApiKey, applied: bool) -> None:
+    served = served_versions(api)
+    assert served
+    with RawClient(broker.port) as client, broker.faults.error(api, WANTED, times=None, applied=applied):
+        found = {version: error_codes(client.call(request_of(api, version), version)) for version in served}
+    assert {version: codes for version, codes in found.items() if set(codes) - {0} != {WANTED}} == {}
