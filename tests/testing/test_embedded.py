@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -98,6 +99,16 @@ def test_a_broker_that_cannot_start() -> None:
             EmbeddedBroker(running.data_dir).start()
     with pytest.raises(InvalidConfigError, match=r"num\.partitions"):
         EmbeddedBroker(config={"num.partitions": "many"}).start()
+
+
+@pytest.mark.parametrize("config", [{"num.partitons": 3}, {"listeners": "PLAINTEXT://192.0.2.1:0"}])
+def test_a_broker_that_cannot_start_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, object]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises((InvalidConfigError, StartError)):
+        EmbeddedBroker(config=config).start()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_broker_that_is_not_running() -> None:

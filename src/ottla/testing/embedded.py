@@ -73,18 +73,11 @@ class EmbeddedBroker:
             raise RuntimeError("this broker is running already")
         if self._given_dir is None and self._own_dir is None:
             self._own_dir = Path(tempfile.mkdtemp(prefix="ottla-"))
-        config = self._broker_config()
-        started: Future[Broker] = Future()
-        thread = threading.Thread(target=self._run, args=(config, started), name="ottla-broker", daemon=True)
-        thread.start()
         try:
-            self._broker = started.result(_CALL_TIMEOUT_S)
+            self._start_thread(self._broker_config())
         except BaseException:
-            thread.join(_CALL_TIMEOUT_S)
             self._remove_own_dir()
             raise
-        self._thread = thread
-        self._port = self._broker.endpoints[0].port
         return self
 
     def stop(self) -> None:
@@ -171,6 +164,18 @@ class EmbeddedBroker:
             **self._config,
         }
         return BrokerConfig.load(None, [f"{name}={_text(value)}" for name, value in settings.items()], {})
+
+    def _start_thread(self, config: BrokerConfig) -> None:
+        started: Future[Broker] = Future()
+        thread = threading.Thread(target=self._run, args=(config, started), name="ottla-broker", daemon=True)
+        thread.start()
+        try:
+            self._broker = started.result(_CALL_TIMEOUT_S)
+        except BaseException:
+            thread.join(_CALL_TIMEOUT_S)
+            raise
+        self._thread = thread
+        self._port = self._broker.endpoints[0].port
 
     def _run(self, config: BrokerConfig, started: Future[Broker]) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
