@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,21 @@ def test_a_broker_that_cannot_start() -> None:
             EmbeddedBroker(running.data_dir).start()
     with pytest.raises(InvalidConfigError, match=r"num\.partitions"):
         EmbeddedBroker(config={"num.partitions": "many"}).start()
+
+
+@pytest.mark.parametrize("move", [EmbeddedBroker.take_leader_away, EmbeddedBroker.elect_leader])
+def test_partitions_that_are_not_there_have_no_leaders(move: Callable[..., None]) -> None:
+    with EmbeddedBroker() as broker:
+        with pytest.raises(KafkaError, match="no topic 'nope'; there are: none"):
+            move(broker, "nope")
+        broker.create_topic("orders", partitions=3)
+        broker.create_topic("invoices")
+        with pytest.raises(KafkaError, match="no topic 'order'; there are: invoices, orders") as caught:
+            move(broker, "order")
+        assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        with pytest.raises(KafkaError, match="'orders' has no partition 3, but 0 to 2"):
+            move(broker, "orders", 3)
+        move(broker, "orders", 2)
 
 
 @pytest.mark.parametrize("config", [{"num.partitons": 3}, {"listeners": "PLAINTEXT://192.0.2.1:0"}])

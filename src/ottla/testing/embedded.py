@@ -15,7 +15,9 @@ from typing import Any, Self, TypeVar
 import uvloop
 
 from ottla.base.clock import Clock
+from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
+from ottla.broker.cluster_state import ClusterState, PartitionState
 from ottla.broker.config import BrokerConfig
 from ottla.broker.node import Broker
 from ottla.broker.topic_admin import NewTopic
@@ -133,7 +135,10 @@ class EmbeddedBroker:
         return self.create_topic(f"{prefix}-{next(self._names)}", partitions=partitions, config=config)
 
     def take_leader_away(self, topic: str, partition: int = 0) -> None:
-        """Leaves the partition without a leader, as if the broker that led it had died; `elect_leader` ends that."""
+        """Leaves the partition without a leader, as if the broker that led it had died; `elect_leader` ends that.
+
+        Raises KafkaError if there is no such partition, as `elect_leader` does.
+        """
         self.call(self._demote(TopicPartition(topic, partition)))
 
     def elect_leader(self, topic: str, partition: int = 0) -> None:
@@ -198,7 +203,7 @@ class EmbeddedBroker:
     async def _demote(self, tp: TopicPartition) -> None:
         controller = self._running.controller
         async with controller.mutation:
-            partition = controller.state.partition(tp)
+            partition = _existing(controller.state, tp)
             partition.leader = NO_LEADER
             partition.leader_epoch += 1
             await controller.commit([controller.state_operation(tp, partition)])
@@ -208,6 +213,7 @@ class EmbeddedBroker:
     async def _elect(self, tp: TopicPartition) -> None:
         controller = self._running.controller
         async with controller.mutation:
+            _existing(controller.state, tp)
             await controller.elect_leaders([tp])
 
     def _stop_thread(self) -> None:
@@ -226,6 +232,21 @@ class EmbeddedBroker:
         directory, self._own_dir = self._own_dir, None
         if directory is not None:
             shutil.rmtree(directory)
+
+
+def _existing(state: ClusterState, tp: TopicPartition) -> PartitionState:
+    topic = state.topics.get(tp.topic)
+    if topic is None:
+        names = ", ".join(sorted(state.topics)) or "none"
+        raise KafkaError(
+            f"there is no topic {tp.topic!r}; there are: {names}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    if tp.partition not in topic.partitions:
+        raise KafkaError(
+            f"topic {tp.topic!r} has no partition {tp.partition}, but 0 to {len(topic.partitions) - 1}",
+            code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        )
+    return topic.partitions[tp.partition]
 
 
 def _text(value: object) -> str:
