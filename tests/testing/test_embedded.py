@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import tempfile
+import time
 import unittest
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+import ottla
+from ottla import Admin
 from ottla.base.errors import ErrorCode, InvalidConfigError, KafkaError, StartError
 from ottla.testing import EmbeddedBroker, ManualClock
+
+DAY_MS = 86_400_000
 
 
 def send(broker: EmbeddedBroker, topic: str, *values: bytes) -> None:
@@ -81,6 +86,41 @@ def test_a_clock_of_the_tests_own() -> None:
         clock.advance(3_600_000)
         send(broker, topic, b"an hour later")
         assert received(broker, topic, 2) == [(b"first", 1_000_000), (b"an hour later", 4_600_000)]
+
+
+def wait_until(is_so: Callable[[], bool], patience_s: float = 20) -> None:
+    deadline = time.monotonic() + patience_s
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_committed_offsets_expire_by_the_clock() -> None:
+    clock = ManualClock()
+    with EmbeddedBroker(clock=clock) as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        first = ottla.TopicPartition(broker.create_topic("orders"), 0)
+        admin.alter_group_offsets("billing", {first: 0}).check()
+        assert list(admin.list_group_offsets(["billing"])["billing"]) == [first]
+        clock.advance(8 * DAY_MS)
+        wait_until(lambda: not admin.list_group_offsets(["billing"])["billing"])
+
+
+def test_transactions_and_their_ids_expire_by_the_clock() -> None:
+    clock = ManualClock()
+    with EmbeddedBroker(clock=clock) as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        topic = broker.create_topic("orders")
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "x", "log_level": 0})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce(topic, b"never to be read")
+        assert producer.flush(20) == 0
+        assert [found.state for found in admin.list_transactions()] == ["Ongoing"]
+        clock.advance(120_000)
+        wait_until(lambda: [found.state for found in admin.list_transactions()] == ["CompleteAbort"])
+        with pytest.raises(KafkaException, match="fenced"):
+            producer.commit_transaction(20)
+        clock.advance(8 * DAY_MS)
+        wait_until(lambda: not admin.list_transactions())
 
 
 def test_new_topics_have_names_of_their_own_and_settings() -> None:

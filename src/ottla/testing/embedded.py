@@ -32,6 +32,10 @@ DEFAULTS: dict[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 1,
     "transaction.state.log.num.partitions": 1,
+    # These run by real time; a test that moves the clock has not long to wait for what expires by it.
+    "offsets.retention.check.interval.ms": 100,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": 100,
 }
 _CALL_TIMEOUT_S = 30
 _HOST = "127.0.0.1"
@@ -41,9 +45,9 @@ class EmbeddedBroker:
     """Started by `start` or `with`; every method is for the test's thread, not for the broker's.
 
     `config` are broker settings by Kafka's names. Without `data_dir` the data lie in a temporary directory that goes
-    with the broker. `clock` is what the broker takes the time of records, retention and expiry from: give it a
-    ManualClock to own it. How long it waits for a client or a timer is always real time. With `network`, a proxy that
-    is running, the clients that come through it are told to come back the same way.
+    with the broker. `clock` is what the broker takes the time of records from, and the age of offsets and transactions:
+    give it a ManualClock to own it. How long it waits for a client or a timer is always real time. With `network`, a
+    proxy that is running, the clients that come through it are told to come back the same way.
     """
 
     def __init__(
