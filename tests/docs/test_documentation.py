@@ -16,6 +16,7 @@ from ottla.testing import EmbeddedBroker
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PRINTED_TEXT = re.compile(r'print\("([^"]+)"')
 _ADDRESS = re.compile(r"\b(?:localhost|127\.0\.0\.1):9092\b")
 
 
@@ -44,8 +45,11 @@ README = blocks("README.md")
 
 @pytest.fixture(scope="module")
 def documented_broker() -> Iterator[EmbeddedBroker]:
-    """The blocks of a document follow one another: later ones read what earlier ones have written."""
-    with EmbeddedBroker() as broker:
+    """The blocks of a document follow one another: later ones read what earlier ones have written.
+
+    New groups wait for members, as they do on the broker a reader has started.
+    """
+    with EmbeddedBroker(config={"group.initial.rebalance.delay.ms": 3_000}) as broker:
         yield broker
 
 
@@ -62,6 +66,8 @@ def python(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
 def test_the_client_library(block: Block, documented_broker: EmbeddedBroker, tmp_path: Path) -> None:
     done = python(block.against(documented_broker.bootstrap_servers), tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stdout or "print(" not in block.code
+    assert [text for text in _PRINTED_TEXT.findall(block.code) if text not in done.stdout] == []
 
 
 @pytest.mark.parametrize("block", TESTING, ids=str)
