@@ -355,6 +355,36 @@ class TestConfluentKafka:
         assert consumer.committed([offset], timeout=20)[0].offset == 3
         consumer.close()
 
+    def test_a_transaction_that_has_to_try_again(self, broker: EmbeddedBroker) -> None:
+        topic = broker.new_topic()
+        producer = confluent_producer(broker, **{"transactional.id": "again"})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        fault = broker.faults.error(ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.CONCURRENT_TRANSACTIONS, times=2)
+        producer.produce(topic, b"once")
+        producer.commit_transaction(20)
+        assert fault.is_used_up
+        # A marker follows the record.
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "r", "log_level": 0})
+        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20) == (0, 2)
+        consumer.close()
+
+    def test_no_record_is_read_while_fetches_fail(self, broker: EmbeddedBroker) -> None:
+        topic = broker.new_topic()
+        producer = confluent_producer(broker)
+        producer.produce(topic, b"there")
+        assert producer.flush(20) == 0
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "r", "log_level": 0}
+        consumer = Consumer({**settings, "fetch.error.backoff.ms": 10})
+        with broker.faults.error(ApiKey.FETCH, ErrorCode.KAFKA_STORAGE_ERROR, times=None) as fault:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            while fault.hits < 3:
+                assert consumer.poll(0.05) is None
+        message = consumer.poll(20)
+        assert message is not None
+        assert message.value() == b"there"
+        consumer.close()
+
     def test_a_leader_that_goes_away_and_comes_back(self, broker: EmbeddedBroker) -> None:
         topic = broker.new_topic()
         producer = confluent_producer(broker, **{"topic.metadata.refresh.fast.interval.ms": 20})
