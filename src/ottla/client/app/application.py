@@ -217,8 +217,9 @@ class App:
         async def deliver() -> None:
             try:
                 await self._deliver(producer, record)
-            except OttlaError as e:
-                log.error("a record for %s was not sent: %s", record.topic, e)
+            except Exception as e:
+                # Nobody waits for this task: what is not said here is never said.
+                log.error("a record for %s was not sent: %s", record.topic, e, exc_info=not isinstance(e, OttlaError))
 
         task = asyncio.get_running_loop().create_task(deliver())
         self._sending.add(task)
