@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, Literal, NotRequired, TypedDict
 from uuid import UUID
 
@@ -24,6 +24,16 @@ from ottla.records.batch import TimestampType
 class Colour(Enum):
     RED = "red"
     BLUE = "blue"
+
+
+class Size(StrEnum):
+    SMALL = "small"
+
+
+class Weight(str, Enum):  # noqa: UP042
+    """As it was written before there was StrEnum."""
+
+    LIGHT = "light"
 
 
 @dataclass
@@ -55,6 +65,16 @@ class Model(pydantic.BaseModel):
     count: int = pydantic.Field(ge=0)
 
 
+class AliasedModel(pydantic.BaseModel):
+    order_id: int = pydantic.Field(alias="orderId")
+
+
+@dataclass
+class Parcel:
+    order: AliasedModel
+    size: Size
+
+
 @pytest.mark.parametrize(
     ("annotation", "data", "expected"),
     [
@@ -75,6 +95,9 @@ class Model(pydantic.BaseModel):
         (int | str, b'"a"', "a"),
         (Literal["a", "b"], b'"b"', "b"),
         (Colour, b'"red"', Colour.RED),
+        (Size, b"small", Size.SMALL),
+        (Size, b'"small"', Size.SMALL),
+        (Weight | None, b"light", Weight.LIGHT),
         (date, b'"2024-02-29"', date(2024, 2, 29)),
         (Options, b'{"size": 1, "other": 2}', {"size": 1}),
         (Line, b'{"article": "x", "count": 2}', Line("x", 2)),
@@ -106,6 +129,9 @@ def test_what_fits(annotation: Any, data: bytes | None, expected: Any) -> None:
         (int | list[int], b'"x"', "a whole number, but is text; or the payload must be a list"),
         (Literal["a"], b'"b"', r"must be one of \['a'\], but is 'b'"),
         (Colour, b'"green"', "must be one of"),
+        (Colour, b"red", "not JSON"),
+        (Size, b"large", "must be one of"),
+        (Size, b'"large"', "must be one of"),
         (date, b'"tomorrow"', "is no date: 'tomorrow'"),
         (date, b"1", "must be text"),
         (Line, b"{}", "article is missing"),
@@ -149,6 +175,13 @@ def test_a_dataclass_there_and_back(order: Order) -> None:
 
 
 @pytest.mark.parametrize(
+    "value", [AliasedModel(orderId=3), Parcel(AliasedModel(orderId=4), Size.SMALL), Size.SMALL, Weight.LIGHT], ids=str
+)
+def test_there_and_back(value: Any) -> None:
+    assert decoder_for(type(value))(encode(value)) == value
+
+
+@pytest.mark.parametrize(
     ("value", "expected"),
     [
         (None, None),
@@ -158,6 +191,9 @@ def test_a_dataclass_there_and_back(order: Order) -> None:
         ({"a": 1}, b'{"a":1}'),
         (True, b"true"),
         (Colour.RED, b'"red"'),
+        (Size.SMALL, b"small"),
+        (Weight.LIGHT, b"light"),
+        ([Size.SMALL], b'["small"]'),
         ({"at": {date(2024, 1, 2)}}, b'{"at":["2024-01-02"]}'),
         (Model(name="x", count=1), b'{"name":"x","count":1}'),
         ([Model(name="x", count=1)], b'[{"name":"x","count":1}]'),

@@ -1,8 +1,8 @@
 """What a listener's annotation makes of the bytes of a record, and what the sender makes of an object.
 
-`bytes` and `str` are taken as they are; everything else is JSON. An annotation that nothing can be made for is found
-when the listener is bound, a payload that does not fit it when it is read: the error names the place in the payload.
-Pydantic's models are recognised by their methods, so that nothing here needs pydantic.
+`bytes` and `str`, also as an Enum, are taken as they are; everything else is JSON. An annotation that nothing can be
+made for is found when the listener is bound, a payload that does not fit it when it is read: the error names the place
+in the payload. Pydantic's models are recognised by their methods, so that nothing here needs pydantic.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ def _decoder_of(annotation: Any) -> Callable[[bytes], Any]:
     if _is_model(annotation):
         validate: Callable[[bytes], Any] = annotation.model_validate_json
         return validate
+    if _is_text_choice(annotation):
+        return _text_choice(annotation)
     shape = _Shapes().of(annotation)
 
     def decode(data: bytes) -> Any:
@@ -85,6 +87,21 @@ def _text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError as e:
         raise PayloadError(f"not UTF-8: {e}") from e
+
+
+def _is_text_choice(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, str) and issubclass(annotation, Enum)
+
+
+def _text_choice(annotation: Any) -> Callable[[bytes], Any]:
+    """Such an Enum is sent as its text, but others may send it as JSON, as they do everything else."""
+    choose = _Shapes().of(annotation)
+
+    def decode(data: bytes) -> Any:
+        text = _text(data)
+        return choose(json.loads(text) if text.startswith('"') else text, "")
+
+    return decode
 
 
 def _is_model(annotation: Any) -> bool:
@@ -271,15 +288,18 @@ def _name(annotation: Any) -> str:
 
 
 def encode(value: Any) -> bytes | None:
-    """Bytes as they are, text in UTF-8, None as null, everything else as JSON."""
+    """Bytes as they are, text in UTF-8, None as null, everything else as JSON.
+
+    Models are written with their aliases, for that is how they are read.
+    """
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
-    if isinstance(value, str) and not isinstance(value, Enum):
+    if isinstance(value, str):
         return value.encode()
     if _is_model(type(value)):
-        text: str = value.model_dump_json()
+        text: str = value.model_dump_json(by_alias=True)
         return text.encode()
     return _JSON.serialize("", value)
 
@@ -289,7 +309,7 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if _is_model(type(value)):
-        return value.model_dump(mode="json")
+        return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, date):
