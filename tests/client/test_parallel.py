@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import re
 import signal
@@ -257,6 +258,53 @@ def test_what_keeps_failing_goes_to_the_dead_letters(members: Members) -> None:
             "ottla.dead-letter.message": b"no such customer",
             "ottla.dead-letter.attempts": b"3",
         }
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, concurrent.futures.CancelledError])
+def test_what_a_handler_waited_for_and_was_cancelled_is_a_failure(members: Members, error: type[BaseException]) -> None:
+    dead = make_topic(members.bootstrap, f"{members.topic}.dlt")
+    tries = Counter[int]()
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        tries[record.offset] += 1
+        if record.offset == 1:
+            raise error
+
+    write(members, 3)
+    members(handle, retries=NO_PAUSE)
+    eventually(lambda: members.committed() == 3, "all, and past what failed")
+    assert tries == {0: 1, 1: 3, 2: 1}
+    (letter,) = dead_letters(members, dead, 1)
+    assert letter.value() == b"1"
+    assert dict(letter.headers())["ottla.dead-letter.exception"] == b"asyncio.exceptions.CancelledError"
+
+
+def test_a_task_of_a_handler_that_somebody_cancelled_is_a_failure(
+    quick_broker: BrokerProcess | KafkaProcess, new_topic: str
+) -> None:
+    members = Members("aio", quick_broker.bootstrap, make_topic(quick_broker.bootstrap, new_topic, 1))
+    order: list[int] = []
+    culprits = [0, 1]
+
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        if record.offset == 1 and culprits:
+            if culprits.pop():
+                waiting = asyncio.ensure_future(asyncio.sleep(3600))
+                waiting.cancel()
+                await waiting
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(3600)
+        order.append(record.offset)
+
+    try:
+        write(members, 3)
+        members(handle, retries=NO_PAUSE)
+        eventually(lambda: members.committed() == 3, "all")
+        assert order == [0, 1, 2]
+    finally:
+        members.close()
 
 
 def test_what_cannot_be_read_or_retried_is_put_aside_at_once(members: Members) -> None:

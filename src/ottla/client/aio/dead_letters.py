@@ -39,7 +39,7 @@ class DeadLetters:
         """The names of all topics that dead letters may go to."""
         return None if self._template is None else dead_letter_topics(self._template)
 
-    async def take(self, record: RawRecord, failure: Exception, *, attempts: int) -> bool:
+    async def take(self, record: RawRecord, failure: BaseException, *, attempts: int) -> bool:
         """True once the record is stored there, False if that may succeed later. ProcessingError if it cannot be."""
         if self._template is None:
             raise ProcessingError(

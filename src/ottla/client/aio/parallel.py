@@ -220,22 +220,36 @@ class ParallelConsumer(Generic[K, V]):
         if self._tasks[work] is task:
             del self._tasks[work]
             if work.progress is Progress.RUNNING:
-                self._plan.abandon(work)
+                self._broke_off(work, _error_of(task))
         self._start_ready()
+
+    def _broke_off(self, work: Work, error: BaseException | None) -> None:
+        """Nothing came of a record. If nobody here wanted that, it was the handler: something it waits for has been
+        cancelled, or it has cancelled itself."""
+        if error is None or self._is_closed or work.is_dropped:
+            self._plan.abandon(work)
+        elif work.failure is not None or not self._fail(work, error):
+            # What is cancelled can send nothing any more: the dead letters are for another task.
+            self._plan.postpone(work, self._now_ms(), random.random())
 
     async def _try(self, work: Work) -> None:
         try:
             await self._handle(work.record)
         except Exception as e:
             # Whatever a handler raises means the same: this record is not done.
-            where = f"{work.record.topic_partition}@{work.record.offset}"
-            is_final = isinstance(e, self._no_retry)
-            if self._plan.fail(work, e, self._now_ms(), random.random(), is_final=is_final):
-                log.warning("%s: attempt %d failed, and there will be another: %r", where, work.failures, e)
-            else:
-                log.error("%s: attempt %d failed, and was the last", where, work.failures, exc_info=e)
+            self._fail(work, e)
         else:
             self._plan.finish(work)
+
+    def _fail(self, work: Work, error: BaseException) -> bool:
+        """True if there will be another attempt."""
+        where = f"{work.record.topic_partition}@{work.record.offset}"
+        is_final = isinstance(error, self._no_retry)
+        if self._plan.fail(work, error, self._now_ms(), random.random(), is_final=is_final):
+            log.warning("%s: attempt %d failed, and there will be another: %r", where, work.failures, error)
+            return True
+        log.error("%s: attempt %d failed, and was the last", where, work.failures, exc_info=error)
+        return False
 
     async def _handle(self, record: RawRecord) -> None:
         if self._pool is None:
@@ -263,7 +277,7 @@ class ParallelConsumer(Generic[K, V]):
         typed: Any = record._replace(**changed) if changed else record
         return typed  # type: ignore[no-any-return]
 
-    async def _put_aside(self, work: Work, failure: Exception) -> None:
+    async def _put_aside(self, work: Work, failure: BaseException) -> None:
         if await self._dead_letters.take(work.record, failure, attempts=work.failures):
             self._plan.finish(work)
         else:
@@ -337,6 +351,13 @@ def _consumer_settings(merged: Mapping[str, object]) -> dict[str, object]:
             "enable.auto.commit cannot be on: it would commit records that are not processed yet. Leave it out",
         )
     return {**merged, "enable.auto.commit": False}
+
+
+def _error_of(task: asyncio.Task[None]) -> BaseException | None:
+    try:
+        return task.exception()
+    except asyncio.CancelledError as e:
+        return e
 
 
 def is_coroutine_function(handler: Callable[..., object]) -> bool:

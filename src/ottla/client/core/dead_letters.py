@@ -40,7 +40,7 @@ def dead_letter_topics(template: str) -> re.Pattern[str]:
     return re.compile(".+".join(map(re.escape, template.format(topic=any_topic).split(any_topic))))
 
 
-def dead_letter(record: RawRecord, template: str, *, error: Exception, attempts: int, group_id: str) -> DeadLetter:
+def dead_letter(record: RawRecord, template: str, *, error: BaseException, attempts: int, group_id: str) -> DeadLetter:
     origin = {
         "topic": record.topic,
         "partition": str(record.partition),

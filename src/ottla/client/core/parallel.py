@@ -65,7 +65,7 @@ class Work:
         self.record = record
         self.lane = lane
         self.failures = 0
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         """Why it has been given up; it is still to be sent to the dead letters."""
         self.progress = Progress.QUEUED
         self._claim = claim
@@ -186,7 +186,7 @@ class WorkPlan:
             del self._lanes[work.lane]
         work._claim.settle()
 
-    def fail(self, work: Work, error: Exception, now_ms: int, fraction: float, *, is_final: bool = False) -> bool:
+    def fail(self, work: Work, error: BaseException, now_ms: int, fraction: float, *, is_final: bool = False) -> bool:
         """True if it shall be tried again later; otherwise it is given up, and still counts as running."""
         work.failures += 1
         if is_final or work.failures > self._retries.times:
