@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import re
 import threading
@@ -144,6 +145,30 @@ def test_listeners_fail_on_their_own(app: App, ottla_broker: EmbeddedBroker, cap
     assert "has ended" in caplog.text
 
 
+def test_a_coroutine_behind_a_decorator_is_awaited(app: App, ottla_broker: EmbeddedBroker) -> None:
+    topic = ottla_broker.new_topic()
+    heard: list[str] = []
+
+    def traced(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Awaitable[None]:
+            return function(*args, **kwargs)
+
+        return call
+
+    @app.listener(topic)
+    @traced
+    async def listen(text: str) -> None:
+        heard.append(text)
+
+    async def test() -> None:
+        async with app:
+            await app.send(topic, "hello")
+            await until(lambda: heard == ["hello"])
+
+    run(test)
+
+
 def test_a_listener_comes_back_after_its_broker(new_topic: str) -> None:
     heard: list[str] = []
     with EmbeddedBroker() as broker:
@@ -283,6 +308,9 @@ def test_a_bad_annotation_keeps_the_application_from_starting(app: App, new_topi
 
 
 def test_settings(app: App) -> None:
+    async def listen(text: str) -> AsyncIterator[None]:
+        yield
+
     with pytest.raises(InvalidConfigError, match=r"did you mean auto\.offset\.reset"):
         App(bootstrap_servers="h:1", auto_offset_rest="earliest")
     with pytest.raises(InvalidConfigError, match=r"bootstrap\.servers must name"):
@@ -293,6 +321,8 @@ def test_settings(app: App) -> None:
         app.listener("t", heartbeat_interval_ms=100_000)(print)
     with pytest.raises(ListenerError, match="name a group_id"):
         App(bootstrap_servers="h:1").listener("t")(print)
+    with pytest.raises(ListenerError, match="listen: the handler is a generator function, which does not run"):
+        app.listener("t")(listen)
     for topics in ((), ("",), ("a", re.compile("b"))):
         with pytest.raises(ListenerError, match="by their names, or to one compiled pattern"):
             app.listener(*topics)(print)

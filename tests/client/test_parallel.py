@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,70 @@ def test_what_keeps_failing_goes_to_the_dead_letters(members: Members) -> None:
             "ottla.dead-letter.message": b"no such customer",
             "ottla.dead-letter.attempts": b"3",
         }
+
+
+def test_a_coroutine_behind_a_function_is_part_of_the_attempt(
+    quick_broker: BrokerProcess | KafkaProcess, new_topic: str
+) -> None:
+    topic = make_topic(quick_broker.bootstrap, new_topic, 1)
+    members = Members("aio", quick_broker.bootstrap, topic)
+    failures = [LookupError("no such customer")]
+    seen: list[tuple[int, str]] = []
+    traced = ContextVar("traced", default="")
+
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        await asyncio.sleep(0)
+        if failures:
+            raise failures.pop()
+        seen.append((record.offset, traced.get()))
+
+    def trace(record: ConsumerRecord[Any, Any]) -> Awaitable[None]:
+        traced.set("yes")
+        return handle(record)
+
+    async def test() -> None:
+        servers = {"bootstrap.servers": members.bootstrap, "group.id": members.group_id}
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            ottla.aio.ParallelConsumer(
+                [topic], trace, servers, auto_offset_reset="earliest", retries=NO_PAUSE
+            ) as consumer,
+        ):
+            running = asyncio.create_task(consumer.run())
+            while len(seen) < 2:
+                await asyncio.sleep(0.01)
+            consumer.stop()
+            await running
+
+    write(members, 2)
+    asyncio.run(test())
+    assert seen == [(0, "yes"), (1, "yes")]
+    assert members.committed() == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [("coroutine", b"use ottla.aio.ParallelConsumer"), ("generator", b"a generator, of which nothing has run")],
+)
+def test_what_a_function_leaves_undone_is_a_failure(
+    quick_broker: BrokerProcess | KafkaProcess, new_topic: str, make: str, message: bytes
+) -> None:
+    members = Members("sync", quick_broker.bootstrap, make_topic(quick_broker.bootstrap, new_topic, 1))
+    dead = make_topic(members.bootstrap, f"{new_topic}.dlt")
+
+    async def handle_later(record: ConsumerRecord[Any, Any]) -> None: ...
+
+    async def yields(record: ConsumerRecord[Any, Any]) -> AsyncIterator[None]:
+        yield
+
+    handler = handle_later if make == "coroutine" else yields
+    try:
+        write(members, 1)
+        members(lambda record: handler(record), retries=0)
+        (letter,) = dead_letters(members, dead, 1)
+        assert message in dict(letter.headers())["ottla.dead-letter.message"]
+    finally:
+        members.close()
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, concurrent.futures.CancelledError])
@@ -563,6 +628,12 @@ def test_settings_that_cannot_be() -> None:
 
     async def handle_later(record: ConsumerRecord[Any, Any]) -> None: ...
 
+    async def yields(record: ConsumerRecord[Any, Any]) -> AsyncIterator[None]:
+        yield
+
+    class Later:
+        async def __call__(self, record: ConsumerRecord[Any, Any]) -> None: ...
+
     for made in (ottla.ParallelConsumer, ottla.aio.ParallelConsumer):
         with pytest.raises(InvalidConfigError, match=r"group\.id is needed"):
             made(["t"], handle, bootstrap_servers="127.0.0.1:1")
@@ -572,8 +643,11 @@ def test_settings_that_cannot_be() -> None:
             made(["t"], handle, bootstrap_servers="127.0.0.1:1", group_id="g", group_idd="g")
         with pytest.raises(ValueError, match="dead-letter topic"):
             made(["t"], handle, bootstrap_servers="127.0.0.1:1", group_id="g", dead_letter="{topic}")
-    with pytest.raises(TypeError, match=r"use ottla\.aio\.ParallelConsumer"):
-        ottla.ParallelConsumer(["t"], handle_later, bootstrap_servers="127.0.0.1:1", group_id="g")
+        with pytest.raises(TypeError, match="a generator function, which does not run"):
+            made(["t"], yields, bootstrap_servers="127.0.0.1:1", group_id="g")
+    for handler in (handle_later, Later()):
+        with pytest.raises(TypeError, match=r"use ottla\.aio\.ParallelConsumer"):
+            ottla.ParallelConsumer(["t"], handler, bootstrap_servers="127.0.0.1:1", group_id="g")
 
 
 def test_a_cluster_that_is_not_there(members: Members) -> None:

@@ -1,7 +1,8 @@
 """Many records of one consumer in the works at once: runs the handlers that a `WorkPlan` allows, commits what it says.
 
 Polling, commits and rebalances happen in the one task that runs `run`, so a partition that has been given up is never
-committed any more. Handlers run in tasks of their own, or in threads if they are no coroutines.
+committed any more. Handlers run in tasks of their own, or in threads if they are no coroutines; a coroutine that comes
+out of a thread runs in its task.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import inspect
 import logging
 import random
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -27,6 +28,7 @@ from ottla.client.core.consumer_record import ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.dead_letters import DEFAULT_TOPIC
 from ottla.client.core.group_protocol import GroupAssignor
+from ottla.client.core.handlers import check_handler, check_returned, is_coroutine_function
 from ottla.client.core.parallel import Ordering, Progress, RawRecord, Retries, Work, WorkPlan
 from ottla.client.core.rebalance import RebalanceListener
 from ottla.client.core.settings import merge_settings
@@ -78,6 +80,7 @@ class ParallelConsumer(Generic[K, V]):
 
         `producer` sends the dead letters, and must take bytes; without it there will be one with the same settings.
         """
+        check_handler(handler)
         merged = merge_settings(config, settings)
         self._consumer = Consumer(_consumer_settings(merged), assignors=assignors)
         self._topics = topics
@@ -253,15 +256,20 @@ class ParallelConsumer(Generic[K, V]):
 
     async def _handle(self, record: RawRecord) -> None:
         if self._pool is None:
-            called = self._handler(self._typed(record))
-            if inspect.isawaitable(called):
-                await called
+            returned = self._handler(self._typed(record))
+            if inspect.isawaitable(returned):
+                await returned
+            return
+        loop, context = asyncio.get_running_loop(), copy_context()
+        returned = await loop.run_in_executor(self._pool, context.run, self._handle_in_thread, record)
+        if inspect.isawaitable(returned):
+            # A decorator may have set context variables for the coroutine that it returned.
+            await loop.create_task(_wait_for(returned), context=context)
         else:
-            context = copy_context()
-            await asyncio.get_running_loop().run_in_executor(self._pool, context.run, self._handle_in_thread, record)
+            check_returned(returned)
 
-    def _handle_in_thread(self, record: RawRecord) -> None:
-        self._handler(self._typed(record))
+    def _handle_in_thread(self, record: RawRecord) -> object:
+        return self._handler(self._typed(record))
 
     def _typed(self, record: RawRecord) -> ConsumerRecord[K, V]:
         changed: dict[str, Any] = {}
@@ -360,5 +368,5 @@ def _error_of(task: asyncio.Task[None]) -> BaseException | None:
         return e
 
 
-def is_coroutine_function(handler: Callable[..., object]) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+async def _wait_for(returned: Awaitable[object]) -> None:
+    await returned

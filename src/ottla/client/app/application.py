@@ -19,6 +19,7 @@ from ottla.client.app.listening import Listener
 from ottla.client.app.payloads import encode
 from ottla.client.core.consumer_options import CONSUMER_OPTIONS, ConsumerSettings
 from ottla.client.core.dead_letters import DEFAULT_TOPIC
+from ottla.client.core.handlers import check_handler
 from ottla.client.core.parallel import Ordering, Retries
 from ottla.client.core.producer_batch import RecordMetadata
 from ottla.client.core.producer_options import PRODUCER_OPTIONS, ProducerSettings
@@ -92,6 +93,10 @@ class App:
         def register(function: F) -> F:
             if self._producer is not None:
                 raise ListenerError(f"{name_of(function)}: listeners must be there before the application starts")
+            try:
+                check_handler(function)
+            except TypeError as e:
+                raise ListenerError(f"{name_of(function)}: {e}") from e
             own = merge_settings(None, settings)
             given = {name: value for name, value in self._settings.items() if name in CONSUMER_OPTIONS} | own
             if self._requires_topics:

@@ -10,9 +10,10 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from ottla.base.errors import OttlaError
-from ottla.client.aio.parallel import ParallelConsumer, is_coroutine_function
+from ottla.client.aio.parallel import ParallelConsumer
 from ottla.client.aio.producer import Producer
 from ottla.client.app.calls import Call, name_of
+from ottla.client.core.handlers import is_coroutine_function
 from ottla.client.core.parallel import RawRecord
 from ottla.client.core.settings import backoff_ms
 from ottla.client.errors import ClientError, ListenerError, ProcessingError
@@ -73,8 +74,8 @@ class Listener:
             called: Any = function(**call.arguments(record))
             await called
 
-        def call_function(record: RawRecord) -> None:
-            function(**call.arguments(record))
+        def call_function(record: RawRecord) -> object:
+            return function(**call.arguments(record))
 
         handler: Callable[[RawRecord], object] = call_coroutine if is_coroutine_function(function) else call_function
         consumer = ParallelConsumer(self.topics, handler, self._settings, producer=producer, **self._options)

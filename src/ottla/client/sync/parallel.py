@@ -13,6 +13,7 @@ from ottla.client.aio.parallel import ParallelConsumer as AsyncParallelConsumer
 from ottla.client.core.consumer_record import ConsumerRecord, K, V
 from ottla.client.core.dead_letters import DEFAULT_TOPIC
 from ottla.client.core.group_protocol import GroupAssignor
+from ottla.client.core.handlers import check_handler, is_coroutine_function
 from ottla.client.core.parallel import Ordering, Retries
 from ottla.client.errors import ClientClosedError, ForkedError
 from ottla.client.sync.loop_thread import LoopThread
@@ -50,13 +51,14 @@ class ParallelConsumer(Generic[K, V]):
 
         A thread cannot be stopped: a handler that takes longer goes on, and its record is processed twice.
         """
-        if inspect.iscoroutinefunction(handler):
+        check_handler(handler)
+        if is_coroutine_function(handler):
             raise TypeError("the handler is a coroutine function; use ottla.aio.ParallelConsumer")
         self._is_closed = False
         self._is_forked = False
         self._inner = AsyncParallelConsumer(
             topics,
-            handler,
+            _refusing_coroutines(handler),
             config,
             ordering=ordering,
             concurrency=concurrency,
@@ -112,3 +114,15 @@ class ParallelConsumer(Generic[K, V]):
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         return self._inner.assignment
+
+
+def _refusing_coroutines(handler: Callable[[ConsumerRecord[K, V]], object]) -> Callable[[ConsumerRecord[K, V]], object]:
+    def handle(record: ConsumerRecord[K, V]) -> object:
+        returned = handler(record)
+        if inspect.isawaitable(returned):
+            if inspect.iscoroutine(returned):
+                returned.close()
+            raise TypeError("the handler has returned a coroutine; use ottla.aio.ParallelConsumer")
+        return returned
+
+    return handle
