@@ -20,13 +20,14 @@ import ottla
 from ottla import App, ConsumerRecord, Retries
 from ottla.errors import (
     ClientClosedError,
+    ClientError,
     ClusterUnreachableError,
     InvalidConfigError,
     ListenerError,
     ProcessingError,
     SerializationError,
 )
-from ottla.testing import EmbeddedBroker
+from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
 
 PATIENCE_S = 30.0
 # A broker deletes records that are old by their own account, also while a test reads them.
@@ -186,6 +187,66 @@ def test_a_listener_comes_back_after_its_broker(new_topic: str) -> None:
                 await asyncio.to_thread(broker.restart)
                 await app.send(new_topic, "after")
                 await until(lambda: heard[-1] == "after")
+
+        run(test)
+
+
+def test_a_sender_that_has_failed_for_good_is_replaced(new_topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedBroker() as broker:
+        broker.create_topic(new_topic)
+        app = App(bootstrap_servers=broker.bootstrap_servers)
+
+        async def test() -> None:
+            broker.faults.error(ApiKey.PRODUCE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            async with app:
+                with pytest.raises(ClientError) as raised:
+                    await app.send(new_topic, "lost")
+                assert raised.value.fatal
+                stored = await asyncio.gather(*(app.send(new_topic, "stored") for _ in range(3)))
+                assert [metadata.offset for metadata in stored] == [0, 1, 2]
+
+        run(test)
+    assert caplog.text.count("has been replaced") == 1
+
+
+def test_senders_that_keep_failing_are_not_replaced_for_every_record(new_topic: str) -> None:
+    with EmbeddedBroker() as broker:
+        broker.create_topic(new_topic)
+        app = App(bootstrap_servers=broker.bootstrap_servers)
+
+        async def test() -> None:
+            fault = broker.faults.error(ApiKey.PRODUCE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, times=None)
+            async with app:
+                for _ in range(20):
+                    with pytest.raises(ClientError, match="CLUSTER_AUTHORIZATION_FAILED"):
+                        await app.send(new_topic, "lost")
+            assert 2 <= fault.hits < 10
+
+        run(test)
+
+
+def test_dead_letters_go_on_after_their_producer_has_failed(new_topic: str) -> None:
+    letters: list[str] = []
+    with EmbeddedBroker() as broker:
+        dead = broker.create_topic(f"{new_topic}.dlt")
+        servers = broker.bootstrap_servers
+        app = App(bootstrap_servers=servers, client_id="app", auto_offset_reset="earliest")
+
+        @app.listener(broker.create_topic(new_topic), group_id="g", retries=0)
+        async def listen(text: str) -> None:
+            raise LookupError(text)
+
+        @app.listener(dead, group_id="undertakers")
+        async def bury(text: str) -> None:
+            letters.append(text)
+
+        async def test() -> None:
+            fault = broker.faults.error(ApiKey.PRODUCE, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, client_id="app")
+            async with ottla.aio.Producer(bootstrap_servers=servers) as producer, app:
+                await producer.send_and_wait(new_topic, b"hello")
+                await until(lambda: letters == ["hello"])
+            assert fault.is_used_up
+            assert app.failures == {}
 
         run(test)
 

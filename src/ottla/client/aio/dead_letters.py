@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Mapping
 
 from ottla.base.errors import KafkaError
+from ottla.client.aio.lasting_producer import LastingProducer
 from ottla.client.aio.producer import Producer
-from ottla.client.core.dead_letters import check_template, dead_letter, dead_letter_topics
+from ottla.client.core.dead_letters import DeadLetter, check_template, dead_letter, dead_letter_topics
 from ottla.client.core.parallel import RawRecord
 from ottla.client.core.settings import CLIENT_OPTIONS
 from ottla.client.errors import ProcessingError
@@ -23,16 +23,19 @@ class DeadLetters:
     """`template` names the topic; with None there is nowhere to send to. A producer that was given is not closed."""
 
     def __init__(
-        self, template: str | None, group_id: str, settings: Mapping[str, object], producer: Producer | None
+        self,
+        template: str | None,
+        group_id: str,
+        settings: Mapping[str, object],
+        producer: Producer | LastingProducer | None,
     ) -> None:
         if template is not None:
             check_template(template)
         self._template = template
         self._group_id = group_id
-        self._settings = {name: value for name, value in settings.items() if name in _SHARED_SETTINGS}
+        shared = {name: value for name, value in settings.items() if name in _SHARED_SETTINGS}
+        self._own_producer = LastingProducer(lambda: Producer(shared))
         self._given_producer = producer
-        self._own_producer: Producer | None = None
-        self._starts = asyncio.Lock()
 
     @property
     def topics(self) -> re.Pattern[str] | None:
@@ -50,10 +53,7 @@ class DeadLetters:
             ) from failure
         letter = dead_letter(record, self._template, error=failure, attempts=attempts, group_id=self._group_id)
         try:
-            producer = await self._producer()
-            await producer.send_and_wait(
-                letter.topic, letter.value, letter.key, headers=letter.headers, timestamp_ms=letter.timestamp_ms
-            )
+            await self._send(letter)
         except KafkaError as e:
             if not e.retriable:
                 raise ProcessingError(
@@ -65,14 +65,25 @@ class DeadLetters:
             return False
         return True
 
+    async def _send(self, letter: DeadLetter) -> None:
+        producer = await self._producer()
+        try:
+            await _send_with(producer, letter)
+        except KafkaError:
+            successor = await self._producer()
+            if successor is producer:
+                raise
+            await _send_with(successor, letter)
+
     async def _producer(self) -> Producer:
-        async with self._starts:
-            producer = self._given_producer or self._own_producer
-            if producer is None:
-                producer = await Producer(self._settings).start()
-                self._own_producer = producer
-            return producer
+        producer = self._given_producer or self._own_producer
+        return producer if isinstance(producer, Producer) else await producer.get()
 
     async def close(self) -> None:
-        if self._own_producer is not None:
-            await self._own_producer.close()
+        await self._own_producer.close()
+
+
+async def _send_with(producer: Producer, letter: DeadLetter) -> None:
+    await producer.send_and_wait(
+        letter.topic, letter.value, letter.key, headers=letter.headers, timestamp_ms=letter.timestamp_ms
+    )

@@ -23,6 +23,7 @@ from ottla.base.errors import InvalidConfigError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.consumer import Consumer, Deserializer
 from ottla.client.aio.dead_letters import DeadLetters
+from ottla.client.aio.lasting_producer import LastingProducer
 from ottla.client.aio.producer import Producer
 from ottla.client.core.consumer_record import ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
@@ -73,7 +74,7 @@ class ParallelConsumer(Generic[K, V]):
         key_deserializer: Deserializer[K] | None = None,
         value_deserializer: Deserializer[V] | None = None,
         assignors: Sequence[GroupAssignor] = (),
-        producer: Producer | None = None,
+        producer: Producer | LastingProducer | None = None,
         **settings: object,
     ) -> None:
         """`drain_timeout` (seconds) bounds the wait for running handlers when partitions go; then they are cancelled.

@@ -151,6 +151,11 @@ class Producer:
             raise ClientClosedError("the producer is closed" if self._closed else "call start() on the producer first")
         return self._engine, self._intake
 
+    @property
+    def _has_failed(self) -> bool:
+        """Whether nothing can be sent with it any more."""
+        return self._engine is not None and self._engine.sender.fatal_error is not None
+
     # Sending
 
     async def send(

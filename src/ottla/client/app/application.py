@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 from ottla.base.errors import OttlaError
 from ottla.base.options import OptionSet
+from ottla.client.aio.lasting_producer import LastingProducer
 from ottla.client.aio.producer import Producer
 from ottla.client.app.calls import name_of
 from ottla.client.app.listening import Listener
@@ -53,7 +54,7 @@ class App:
         ProducerSettings.parse(self._producer_settings)
         self._requires_topics = require_topics
         self._listeners: list[Listener] = []
-        self._producer: Producer | None = None
+        self._producer: LastingProducer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -125,8 +126,8 @@ class App:
             raise ClientError("this application has been started already")
         for listener in self._listeners:
             listener.check()
-        producer = Producer(self._producer_settings, key_serializer=encode, value_serializer=encode)
-        await producer.start()
+        producer = LastingProducer(self._make_producer)
+        await producer.get()
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._turns.clear()
@@ -138,6 +139,9 @@ class App:
             await self.close()
             raise
         return self
+
+    def _make_producer(self) -> Producer:
+        return Producer(self._producer_settings, key_serializer=encode, value_serializer=encode)
 
     async def close(self) -> None:
         """Waits for listeners that are at work, and for what is being sent. It can be started again after that."""
@@ -193,10 +197,10 @@ class App:
             await asyncio.sleep(0)
         return await self._deliver(producer, ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
 
-    async def _deliver(self, producer: Producer, record: ProducerRecord) -> RecordMetadata:
+    async def _deliver(self, producer: LastingProducer, record: ProducerRecord) -> RecordMetadata:
         # Whoever sends first is first, also if the topic has to be looked up or the buffer is full.
         async with self._turns[record.topic]:
-            future = await producer.send(*record)
+            future = await (await producer.get()).send(*record)
         return await future
 
     def send_soon(
@@ -218,7 +222,7 @@ class App:
         else:
             self._loop.call_soon_threadsafe(self._begin, producer, record)
 
-    def _begin(self, producer: Producer, record: ProducerRecord) -> None:
+    def _begin(self, producer: LastingProducer, record: ProducerRecord) -> None:
         async def deliver() -> None:
             try:
                 await self._deliver(producer, record)
@@ -230,7 +234,7 @@ class App:
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    def _started(self) -> Producer:
+    def _started(self) -> LastingProducer:
         if self._producer is None:
             raise ClientClosedError("the application is not started: use `async with`, or its lifespan")
         return self._producer

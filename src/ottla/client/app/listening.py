@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from ottla.base.errors import OttlaError
+from ottla.client.aio.lasting_producer import LastingProducer
 from ottla.client.aio.parallel import ParallelConsumer
-from ottla.client.aio.producer import Producer
 from ottla.client.app.calls import Call, name_of
 from ottla.client.core.handlers import is_coroutine_function
 from ottla.client.core.parallel import RawRecord
@@ -51,7 +51,7 @@ class Listener:
         """ListenerError if the function cannot be a listener."""
         Call(self._function)
 
-    async def start(self, producer: Producer, *, requires_topics: bool) -> None:
+    async def start(self, producer: LastingProducer, *, requires_topics: bool) -> None:
         """Returns once the cluster has been found; records come in the background from then on."""
         self.failure = None
         self._stopping = asyncio.Event()
@@ -66,7 +66,7 @@ class Listener:
                 )
         self._task = asyncio.get_running_loop().create_task(self._listen(consumer, producer), name=self.name)
 
-    async def _make(self, producer: Producer) -> RawConsumer:
+    async def _make(self, producer: LastingProducer) -> RawConsumer:
         call = Call(self._function)
         function = self._function
 
@@ -85,7 +85,7 @@ class Listener:
             await consumer.close()
             raise
 
-    async def _listen(self, consumer: RawConsumer | None, producer: Producer) -> None:
+    async def _listen(self, consumer: RawConsumer | None, producer: LastingProducer) -> None:
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
