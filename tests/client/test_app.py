@@ -25,6 +25,7 @@ from ottla.errors import (
     InvalidConfigError,
     ListenerError,
     ProcessingError,
+    RecordTooLargeError,
     SerializationError,
 )
 from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
@@ -144,6 +145,35 @@ def test_listeners_fail_on_their_own(app: App, ottla_broker: EmbeddedBroker, cap
     assert name.endswith("on_stuck")
     assert isinstance(app.failures[name], ProcessingError)
     assert "has ended" in caplog.text
+
+
+def test_the_largest_record_that_can_be_sent_can_be_put_aside(app: App, ottla_broker: EmbeddedBroker) -> None:
+    topic = ottla_broker.new_topic()
+    dead = ottla_broker.create_topic(f"{topic}.dlt")
+    heard: list[bytes] = []
+    letters: list[bytes] = []
+
+    @app.listener(topic, retries=0)
+    async def listen(value: bytes) -> None:
+        if len(value) > 100:
+            raise LookupError("no such customer")
+        heard.append(value)
+
+    @app.listener(dead, group_id="undertakers")
+    async def bury(value: bytes) -> None:
+        letters.append(value)
+
+    async def test() -> None:
+        async with app:
+            largest = bytes(1_048_300)
+            await app.send(topic, largest)
+            await app.send(topic, b"next")
+            await until(lambda: heard == [b"next"] and letters == [largest])
+            with pytest.raises(RecordTooLargeError, match=r"max\.request\.size"):
+                await app.send(topic, bytes(1_048_576))
+        assert app.failures == {}
+
+    run(test)
 
 
 def test_a_coroutine_behind_a_decorator_is_awaited(app: App, ottla_broker: EmbeddedBroker) -> None:

@@ -24,7 +24,7 @@ import pytest
 import ottla
 from ottla import ConsumerRecord, TopicPartition
 from ottla.client.core.consumer_record import make_record_class
-from ottla.errors import InvalidConfigError, ProcessingError
+from ottla.errors import InvalidConfigError, ProcessingError, RecordTooLargeError
 from ottla.records.batch import TimestampType
 from ottla.testing import EmbeddedBroker
 from tests.broker_process import BrokerProcess
@@ -395,6 +395,51 @@ def test_what_cannot_be_read_or_retried_is_put_aside_at_once(members: Members) -
     assert letters[b"1"]["ottla.dead-letter.exception"] == b"ottla.client.errors.DeserializationError"
     assert b"one is not a number" in letters[b"1"]["ottla.dead-letter.message"]
     assert letters[b"2"]["ottla.dead-letter.attempts"] == b"1"
+
+
+@pytest.mark.parametrize(("bytes_left", "expected"), [(0, []), (500, ["topic", "partition", "offset"])])
+def test_the_largest_record_there_can_be_becomes_a_dead_letter(
+    members: Members, bytes_left: int, expected: list[str]
+) -> None:
+    dead = make_topic(members.bootstrap, f"{members.topic}.dlt")
+    largest = 1_048_588 - 72  # message.max.bytes, without what a batch needs besides the value
+    handled: list[int] = []
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        if record.offset == 0:
+            raise LookupError("x" * 2000)
+        handled.append(record.offset)
+
+    with ottla.Producer(bootstrap_servers=members.bootstrap, max_request_size=2_000_000) as producer:
+        with pytest.raises(RecordTooLargeError):
+            producer.send(members.topic, bytes(largest + 1)).result(PATIENCE_S)
+        producer.send(members.topic, bytes(largest - bytes_left)).result(PATIENCE_S)
+        producer.send(members.topic, b"next").result(PATIENCE_S)
+    members(handle, retries=0)
+    eventually(lambda: members.committed() == 2, "both")
+    assert handled == [1]
+    (letter,) = dead_letters(members, dead, 1)
+    assert len(letter.value()) == largest - bytes_left
+    assert [name for name, _ in letter.headers() or []] == [f"ottla.dead-letter.{name}" for name in expected]
+
+
+def test_a_topic_that_is_too_small_for_a_dead_letter(new_topic: str) -> None:
+    with EmbeddedBroker() as broker:
+        broker.create_topic(new_topic)
+        broker.create_topic(f"{new_topic}.dlt", config={"max.message.bytes": 1000})
+        members = Members("sync", broker.bootstrap_servers, new_topic)
+
+        def handle(record: ConsumerRecord[Any, Any]) -> None:
+            raise LookupError("no such customer")
+
+        with ottla.Producer(bootstrap_servers=members.bootstrap) as producer:
+            producer.send(new_topic, bytes(2000)).result(PATIENCE_S)
+        try:
+            failure = members(handle, retries=0).wait_for_failure()
+            assert isinstance(failure, ProcessingError)
+            assert "Give that topic a max.message.bytes" in failure.message
+        finally:
+            members.close()
 
 
 @pytest.mark.parametrize(

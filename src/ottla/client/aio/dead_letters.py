@@ -5,18 +5,35 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
+from typing import Self
 
 from ottla.base.errors import KafkaError
+from ottla.base.options import MAX_LONG
 from ottla.client.aio.lasting_producer import LastingProducer
 from ottla.client.aio.producer import Producer
 from ottla.client.core.dead_letters import DeadLetter, check_template, dead_letter, dead_letter_topics
 from ottla.client.core.parallel import RawRecord
 from ottla.client.core.settings import CLIENT_OPTIONS
-from ottla.client.errors import ProcessingError
+from ottla.client.errors import ProcessingError, RecordTooLargeError
 
 log = logging.getLogger(__name__)
 
+_LARGER_TOPIC = ". Give that topic a max.message.bytes that is no less than that of the one it came from"
 _SHARED_SETTINGS = frozenset(option.name for option in CLIENT_OPTIONS)
+
+
+class LetterProducer(Producer):
+    """Takes records of any size: what was in one topic must not be kept from another by max.request.size."""
+
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        # The handlers that run at once bound what waits here, and they have it in memory anyway.
+        super().__init__({**settings, "buffer.memory": MAX_LONG})
+
+    async def start(self) -> Self:
+        await super().start()
+        assert self._intake is not None
+        self._intake.take_any_size()
+        return self
 
 
 class DeadLetters:
@@ -34,7 +51,7 @@ class DeadLetters:
         self._template = template
         self._group_id = group_id
         shared = {name: value for name, value in settings.items() if name in _SHARED_SETTINGS}
-        self._own_producer = LastingProducer(lambda: Producer(shared))
+        self._own_producer = LastingProducer(lambda: LetterProducer(shared))
         self._given_producer = producer
 
     @property
@@ -51,19 +68,31 @@ class DeadLetters:
                 topic_partition=record.topic_partition,
                 offset=record.offset,
             ) from failure
+        where = f"{record.topic_partition}@{record.offset}"
         letter = dead_letter(record, self._template, error=failure, attempts=attempts, group_id=self._group_id)
         try:
-            await self._send(letter)
+            await self._send_what_fits(letter, where)
         except KafkaError as e:
             if not e.retriable:
+                advice = _LARGER_TOPIC if isinstance(e, RecordTooLargeError) else ""
                 raise ProcessingError(
-                    f"offset {record.offset} could not be sent to its dead-letter topic {letter.topic}: {e}",
+                    f"offset {record.offset} could not be sent to its dead-letter topic {letter.topic}: {e}{advice}",
                     topic_partition=record.topic_partition,
                     offset=record.offset,
                 ) from e
             log.error("%s cannot be written to, and will be tried again: %s", letter.topic, e)
             return False
         return True
+
+    async def _send_what_fits(self, letter: DeadLetter, where: str) -> None:
+        """Our own headers must not be what makes a record too large."""
+        for shorter in letter.shorter():
+            try:
+                return await self._send(letter)
+            except RecordTooLargeError as e:
+                log.warning("%s goes to %s with fewer headers of its origin: %s", where, letter.topic, e)
+                letter = shorter
+        await self._send(letter)
 
     async def _send(self, letter: DeadLetter) -> None:
         producer = await self._producer()

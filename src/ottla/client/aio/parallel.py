@@ -79,7 +79,8 @@ class ParallelConsumer(Generic[K, V]):
     ) -> None:
         """`drain_timeout` (seconds) bounds the wait for running handlers when partitions go; then they are cancelled.
 
-        `producer` sends the dead letters, and must take bytes; without it there will be one with the same settings.
+        `producer` sends the dead letters, and must take bytes; without it there will be one with the same settings, for
+        records of any size.
         """
         check_handler(handler)
         merged = merge_settings(config, settings)

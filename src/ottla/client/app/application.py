@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 from ottla.base.errors import OttlaError
 from ottla.base.options import OptionSet
+from ottla.client.aio.dead_letters import LetterProducer
 from ottla.client.aio.lasting_producer import LastingProducer
 from ottla.client.aio.producer import Producer
 from ottla.client.app.calls import name_of
@@ -55,6 +56,7 @@ class App:
         self._requires_topics = require_topics
         self._listeners: list[Listener] = []
         self._producer: LastingProducer | None = None
+        self._letter_producer: LastingProducer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -132,9 +134,11 @@ class App:
         self._thread_id = threading.get_ident()
         self._turns.clear()
         self._producer = producer
+        # For all listeners. The application's own limit for records is none for those that others have sent.
+        self._letter_producer = LastingProducer(lambda: LetterProducer(self._producer_settings))
         try:
             for listener in self._listeners:
-                await listener.start(producer, requires_topics=self._requires_topics)
+                await listener.start(self._letter_producer, requires_topics=self._requires_topics)
         except BaseException:
             await self.close()
             raise
@@ -145,8 +149,8 @@ class App:
 
     async def close(self) -> None:
         """Waits for listeners that are at work, and for what is being sent. It can be started again after that."""
-        producer = self._producer
-        if producer is None:
+        producer, letter_producer = self._producer, self._letter_producer
+        if producer is None or letter_producer is None:
             return
         try:
             await asyncio.gather(*(listener.stop() for listener in self._listeners))
@@ -154,7 +158,10 @@ class App:
                 await asyncio.wait(self._sending)
         finally:
             self._producer = None
-            await producer.close()
+            try:
+                await letter_producer.close()
+            finally:
+                await producer.close()
 
     async def __aenter__(self) -> Self:
         return await self.start()

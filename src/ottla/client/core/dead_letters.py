@@ -11,6 +11,7 @@ from ottla.records.reader import Header
 PREFIX = "ottla.dead-letter."
 DEFAULT_TOPIC = "{topic}.dlt"
 _MESSAGE_CHARS_MAX = 2000
+_PLACE = frozenset(PREFIX + name for name in ("topic", "partition", "offset"))
 
 
 class DeadLetter(NamedTuple):
@@ -21,6 +22,12 @@ class DeadLetter(NamedTuple):
     value: bytes | None
     headers: list[Header]
     timestamp_ms: int | None
+
+    def shorter(self) -> list[DeadLetter]:
+        """With only the place of the record, and with nothing of ours: then it is no larger than it has been."""
+        own = [header for header in self.headers if not header[0].startswith(PREFIX)]
+        place = [header for header in self.headers if header[0] in _PLACE]
+        return [self._replace(headers=own + place), self._replace(headers=own)]
 
 
 def check_template(template: str) -> None:

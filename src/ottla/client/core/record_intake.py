@@ -90,6 +90,10 @@ class RecordIntake:
         """Whether bytes without a key go to the topic's sticky batch, with nothing else to do."""
         return not (self.interceptors or self._serialize_value or self._serialize_key or self._partitioner)
 
+    def take_any_size(self) -> None:
+        """How large a record may be is for its topic to say, not for max.request.size."""
+        self._largest = self._settings.buffer_memory
+
     def prepare(self, record: ProducerRecord) -> PreparedRecord:
         """The record as bytes; SerializationError or RecordTooLargeError if it cannot be sent."""
         for interceptor in self.interceptors:

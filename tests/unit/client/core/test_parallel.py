@@ -239,6 +239,14 @@ def test_a_dead_letter_keeps_the_record_and_says_where_it_is_from() -> None:
     assert told["ottla.dead-letter.message"] == b"x" * 2000
     assert told["ottla.dead-letter.attempts"] == b"4"
     assert told["ottla.dead-letter.group"] == b"g"
+    with_place, bare = letter.shorter()
+    assert with_place.headers == [
+        ("trace", b"1"),
+        ("ottla.dead-letter.topic", b"t"),
+        ("ottla.dead-letter.partition", b"3"),
+        ("ottla.dead-letter.offset", b"5"),
+    ]
+    assert bare == letter._replace(headers=[("trace", b"1")])
 
 
 @pytest.mark.parametrize("template", ["", "{topic}", "{other}", "{", "{0}", "{topic.x}"])
