@@ -12,8 +12,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
-from http.client import HTTPException
-from typing import Any, NamedTuple
+from http.client import HTTPException, HTTPMessage
+from typing import IO, Any, NamedTuple
 
 from ottla.base.errors import ErrorCode
 from ottla.client.errors import ClientError
@@ -46,19 +46,28 @@ class RegisteredSchema(NamedTuple):
 
 
 class SchemaRegistry:
-    """`urls` are the addresses of one registry; the next is tried where one does not answer."""
+    """`urls` are the addresses of one registry; the next is tried where one does not answer.
+
+    Credentials are given as `auth`, or in an address (http://user:password@host:8081, with %40 for an @ in them).
+    """
 
     def __init__(
         self, urls: str | Sequence[str], *, auth: tuple[str, str] | None = None, timeout_ms: int = 10_000
     ) -> None:
-        given = urls.split(",") if isinstance(urls, str) else urls
-        self._urls = [url.strip().rstrip("/") for url in given if url.strip()]
-        if not self._urls or not all(url.startswith(("http://", "https://")) for url in self._urls):
-            raise ValueError(f"a schema registry needs addresses such as http://host:8081, but {urls!r} was given")
+        given = [url.strip() for url in (urls.split(",") if isinstance(urls, str) else urls) if url.strip()]
+        addresses = [address for address in map(_Address.parse, given) if address is not None]
+        if not addresses or len(addresses) < len(given):
+            shown = "something with an @ (not shown: it may be after a password)" if "@" in str(urls) else repr(urls)
+            raise ValueError(f"a schema registry needs addresses such as http://host:8081, but {shown} was given")
+        known = {found for found in (auth, *(address.auth for address in addresses)) if found is not None}
+        if len(known) > 1:
+            raise ValueError("a schema registry has one user and password, but different ones were given")
+        self._urls = [address.url for address in addresses]
+        self._opener = urllib.request.build_opener(_Redirects)
         self._timeout_s = timeout_ms / 1000
         self._headers = {"Accept": f"{_CONTENT_TYPE}, application/json", "Content-Type": _CONTENT_TYPE}
-        if auth is not None:
-            self._headers["Authorization"] = "Basic " + base64.b64encode(":".join(auth).encode()).decode()
+        for credentials in known:
+            self._headers["Authorization"] = "Basic " + base64.b64encode(":".join(credentials).encode()).decode()
         self._lock = threading.Lock()
         self._schemas: dict[int, RegisteredSchema] = {}
         self._ids: dict[tuple[str, str], int] = {}
@@ -113,7 +122,7 @@ class SchemaRegistry:
         for url in self._urls:
             request = urllib.request.Request(url + path, data, self._headers, method=method)
             try:
-                with urllib.request.urlopen(request, timeout=self._timeout_s) as response:
+                with self._opener.open(request, timeout=self._timeout_s) as response:
                     answer = json.load(response)
             except urllib.error.HTTPError as e:
                 with e:
@@ -131,6 +140,45 @@ class SchemaRegistry:
                 failure = SchemaRegistryError(f"{what}: what answers at {url} is no schema registry")
         assert failure is not None
         raise failure
+
+
+class _Address(NamedTuple):
+    url: str
+    """Without credentials: errors, logs and dead letters show it."""
+    auth: tuple[str, str] | None
+
+    @classmethod
+    def parse(cls, given: str) -> _Address | None:
+        """None if it is no address of a registry."""
+        try:
+            parts = urllib.parse.urlsplit(given)
+            is_valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            return None
+        # An @ behind the host is most likely that of a password with a slash in it.
+        if not is_valid or parts.query or parts.fragment or "@" in parts.path:
+            return None
+        userinfo, _, host = parts.netloc.rpartition("@")
+        user, _, password = userinfo.partition(":")
+        auth = (urllib.parse.unquote(user), urllib.parse.unquote(password)) if userinfo else None
+        return cls(f"{parts.scheme}://{host}{parts.path}".rstrip("/"), auth)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but credentials are for the registry's own address only."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if following is not None and _origin(following.full_url) != _origin(req.full_url):
+            following.remove_header("Authorization")
+        return following
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urllib.parse.urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 def _complaint(error: urllib.error.HTTPError, url: str) -> str:

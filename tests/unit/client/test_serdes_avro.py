@@ -7,6 +7,7 @@ import base64
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -36,6 +37,7 @@ class Registry(ThreadingHTTPServer):
         self.subjects: dict[str, list[int]] = {}
         self.requests: list[tuple[str, str]] = []
         self.auth: str | None = None
+        self.moved_to: str | None = None
         self.broken = False
 
     @property
@@ -64,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        match self.path.split("/")[1:]:
+        match self.path.removeprefix("/moved").split("/")[1:]:
             case ["schemas", "ids", number] if int(number) in self.server.schemas:
                 self._answer(200, self.server.schemas[int(number)])
             case ["subjects", subject, "versions", version] if subject in self.server.subjects:
@@ -88,7 +90,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.requests.append((self.command, self.path))
         self.server.auth = self.headers["Authorization"]
         data = b"<html>" if self.server.broken else json.dumps(body).encode()
-        self.send_response(500 if self.server.broken else status)
+        if self.server.moved_to is not None and not self.path.startswith("/moved"):
+            self.send_response(302)
+            self.send_header("Location", self.server.moved_to + self.path)
+        else:
+            self.send_response(500 if self.server.broken else status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
@@ -96,6 +102,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[Registry]:
+    with running_registry() as registry:
+        yield registry
+
+
+@contextmanager
+def running_registry() -> Iterator[Registry]:
     with Registry() as registry:
         thread = threading.Thread(target=registry.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -168,6 +180,60 @@ def test_asyncio_can_ask_beforehand(server: Registry) -> None:
 def test_credentials_are_sent(server: Registry) -> None:
     AvroSerde(SchemaRegistry(server.url, auth=("me", "secret")), POINT).serialize("points", {"x": 1})
     assert server.auth == "Basic " + base64.b64encode(b"me:secret").decode()
+
+
+def test_credentials_in_an_address_are_used_and_not_shown(server: Registry) -> None:
+    address = "http://me:s%40cret%2F@" + server.url.removeprefix("http://")
+    registry = SchemaRegistry(address, auth=("me", "s@cret/"))
+    AvroSerde(registry, POINT).serialize("points", {"x": 1})
+    assert server.auth == "Basic " + base64.b64encode(b"me:s@cret/").decode()
+    with pytest.raises(SchemaRegistryError) as refused:
+        registry.schema(1)
+    with pytest.raises(SchemaRegistryError) as unreachable:
+        SchemaRegistry("http://me:s%40cret@127.0.0.1:1/").schema(1)
+    assert server.url in str(refused.value)
+    assert "http://127.0.0.1:1 " in str(unreachable.value)
+    assert "cret" not in f"{refused.value} {unreachable.value}"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "me:secret@127.0.0.1:9",
+        "ftp://me:secret@host",
+        "http://me:secret/@host",
+        "http://me:12/secret@host",
+        "http://me:12?secret@host",
+        "http://me:secret,@host",
+        "http://me:secret@host:port",
+        ["http://host", "http://me:secret@"],
+    ],
+)
+def test_an_address_that_is_refused_is_not_shown_with_its_password(address: str | list[str]) -> None:
+    with pytest.raises(ValueError, match="http://host:8081") as caught:
+        SchemaRegistry(address)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_there_is_one_user_and_password() -> None:
+    with pytest.raises(ValueError, match="one user and password") as caught:
+        SchemaRegistry("http://me:secret@host", auth=("me", "other"))
+    assert "secret" not in str(caught.value)
+    with pytest.raises(ValueError, match="one user and password"):
+        SchemaRegistry("http://me:secret@host, http://you:secret@host")
+
+
+def test_credentials_do_not_follow_a_redirect_to_somebody_else(server: Registry) -> None:
+    schema_id = server.add("points-value", json.dumps(POINT))
+    server.moved_to = f"{server.url}/moved"
+    SchemaRegistry(server.url, auth=("me", "secret")).schema(schema_id)
+    assert server.auth is not None
+    with running_registry() as other:
+        other.moved_to = server.moved_to
+        SchemaRegistry(other.url, auth=("me", "secret")).schema(schema_id)
+        assert other.auth is not None
+    assert server.auth is None
 
 
 @pytest.mark.parametrize("value", [{}, {"x": "three"}, 5, "text", {"x": None}])
