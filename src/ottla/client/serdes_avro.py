@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Any
 
 from ottla.client.serdes import Field
+from ottla.client.serdes_avro_checks import plain_check
 from ottla.client.serdes_registry import RegisteredSchema, SchemaRegistry
 
 _PREFIX = Struct(">bI")
@@ -42,6 +43,7 @@ class AvroSerde:
     ) -> None:
         try:
             import fastavro
+            import fastavro.validation
         except ImportError as e:
             raise ImportError("Avro needs fastavro: pip install 'ottla[avro]'", name=e.name) from e
         self._avro = fastavro
@@ -51,6 +53,7 @@ class AvroSerde:
         self._auto_register = auto_register
         self._text = None if schema is None else json.dumps(_as_json(schema), separators=(",", ":"))
         self._schema = None if schema is None else fastavro.parse_schema(_as_json(schema))
+        self._is_plain = None if schema is None else plain_check(self._schema)
         self._reader_schema = None if reader_schema is None else fastavro.parse_schema(_as_json(reader_schema))
         self._ids: dict[str, int] = {}
         self._writer_schemas: dict[int, Any] = {}
@@ -68,12 +71,20 @@ class AvroSerde:
         out = io.BytesIO()
         out.write(_PREFIX.pack(_MAGIC, schema_id))
         assert self._schema is not None
+        if self._is_plain is not None and not self._is_plain(value):
+            self._validate(value, self._schema)
         try:
             self._avro.schemaless_writer(out, self._schema, value)
         except (KeyError, AttributeError, OverflowError) as e:
             # What fastavro raises depends on how far it got; all of it means that the value is not of the schema.
             raise ValueError(f"the value does not match the schema: {e!r}") from e
         return out.getvalue()
+
+    def _validate(self, value: Any, schema: Any) -> None:
+        try:
+            self._avro.validation.validate(value, schema)
+        except self._avro.validation.ValidationError as e:
+            raise ValueError("the value does not match the schema: " + "; ".join(map(str, e.errors)).strip()) from None
 
     def deserialize(self, topic: str, data: bytes | None) -> Any:
         if data is None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import datetime
 import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
+from enum import IntEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -241,6 +244,88 @@ def test_values_that_do_not_match_the_schema(server: Registry, value: Any) -> No
     serialize = serializing("value", AvroSerde(SchemaRegistry(server.url), POINT))
     with pytest.raises(SerializationError, match="points: the value could not be serialized"):
         serialize("points", value)
+
+
+def test_the_field_that_does_not_match_is_named(server: Registry) -> None:
+    serialize = serializing("value", AvroSerde(SchemaRegistry(server.url), POINT))
+    for wrong in (2**31, -(2**31) - 1, 1.9, True, Decimal(1), "1"):
+        with pytest.raises(SerializationError, match=r"points: the value .*: Point\.y is .* expected int"):
+            serialize("points", {"x": 1, "y": wrong})
+
+
+MANY: dict[str, Any] = {
+    "type": "record",
+    "name": "Many",
+    "namespace": "x",
+    "fields": [
+        {"name": "long", "type": "long", "default": 0},
+        {"name": "float", "type": "float", "default": 0.0},
+        {"name": "flag", "type": "boolean", "default": False},
+        {"name": "nothing", "type": "null", "default": None},
+        {"name": "ints", "type": {"type": "array", "items": "int"}, "default": []},
+        {"name": "texts", "type": {"type": "array", "items": "string"}, "default": []},
+        {"name": "longs", "type": {"type": "map", "values": "long"}, "default": {}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}, "default": 0},
+        {"name": "inner", "type": [{**POINT, "namespace": "x"}, "null"], "default": {"x": 0, "y": 0}},
+        {"name": "points", "type": {"type": "array", "items": "x.Point"}, "default": []},
+        {"name": "more", "type": {"type": "array", "items": "x.Many"}, "default": []},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"long": 1.5},
+        {"long": 2**63},
+        {"float": True},
+        {"float": "1"},
+        {"flag": 1},
+        {"flag": "no"},
+        {"nothing": 0},
+        {"ints": [1, True]},
+        {"ints": [2**31]},
+        {"ints": (0, -(2**31) - 1)},
+        {"ints": {1: 2}},
+        {"texts": "abc"},
+        {"longs": {"a": 1.0}},
+        {"longs": {"a": 2**63}},
+        {"day": 1.5},
+        {"inner": {"x": 1.5}},
+        {"inner": ("x.Point", {"x": 1.5})},
+        {"points": [{"x": 1}, {"x": False}]},
+        {"more": [{"long": True}]},
+    ],
+)
+def test_nothing_is_written_as_something_else(server: Registry, wrong: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        AvroSerde(SchemaRegistry(server.url), MANY).serialize("many", wrong)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        {"long": 2**63 - 1, "float": 0.5, "flag": True, "nothing": None, "texts": ["a"], "unknown": object()},
+        {"ints": [1, -(2**31), 2**31 - 1], "longs": {"a": -(2**63)}},
+        {"inner": None, "points": [{"x": 1, "y": 2}]},
+        {"inner": {"x": 3, "y": 4}, "more": [{"long": 5}]},
+        {"day": datetime.date(2024, 2, 29)},
+    ],
+)
+def test_what_matches_is_written(server: Registry, right: dict[str, Any]) -> None:
+    serde = AvroSerde(SchemaRegistry(server.url), MANY)
+    read = serde.deserialize("many", serde.serialize("many", right))
+    expected = {name: value for name, value in right.items() if name not in ("unknown", "more")}
+    assert {name: read[name] for name in expected} == expected
+
+
+def test_numbers_of_other_kinds_are_written(server: Registry) -> None:
+    class Color(IntEnum):
+        RED = 3
+
+    serde = AvroSerde(SchemaRegistry(server.url), MANY)
+    read = serde.deserialize("many", serde.serialize("many", {"long": Color.RED, "float": 2, "day": "2024-02-29"}))
+    assert (read["long"], read["float"], read["day"]) == (3, 2.0, datetime.date(2024, 2, 29))
 
 
 @pytest.mark.parametrize(
