@@ -215,6 +215,26 @@ def test_deserializers(shell: Shell, topic: str) -> None:
     assert [record.value for record in read(consumer, 1)] == [3]
 
 
+def test_a_deserializer_that_cannot_do_its_work_yet(shell: Shell, topic: str) -> None:
+    missing = {b"2"}
+
+    def number(data: bytes | None) -> int:
+        if data in missing:
+            raise ClientError("the registry is away", code=ErrorCode.NETWORK_EXCEPTION)
+        return int(data or b"")
+
+    write(shell.bootstrap, topic, [b"0", b"1", b"2", b"3"])
+    consumer = shell(value_deserializer=number)
+    consumer.assign([(topic, 0)])
+    assert [record.value for record in read(consumer, 2)] == [0, 1]
+    for _ in range(2):
+        with pytest.raises(ClientError, match="the registry is away"):
+            consumer.poll(PATIENCE_S)
+        assert consumer.position((topic, 0)) == 2
+    missing.clear()
+    assert [record.value for record in read(consumer, 2)] == [2, 3]
+
+
 def test_commits_without_membership(shell: Shell, topic: str) -> None:
     write(shell.bootstrap, topic, VALUES)
     seen: list[Mapping[TopicPartition, OffsetAndMetadata]] = []

@@ -24,7 +24,7 @@ import pytest
 import ottla
 from ottla import ConsumerRecord, TopicPartition
 from ottla.client.core.consumer_record import make_record_class
-from ottla.errors import InvalidConfigError, ProcessingError, RecordTooLargeError
+from ottla.errors import ClientError, ErrorCode, InvalidConfigError, ProcessingError, RecordTooLargeError
 from ottla.records.batch import TimestampType
 from ottla.testing import EmbeddedBroker
 from tests.broker_process import BrokerProcess
@@ -440,6 +440,26 @@ def test_a_topic_that_is_too_small_for_a_dead_letter(new_topic: str) -> None:
             assert "Give that topic a max.message.bytes" in failure.message
         finally:
             members.close()
+
+
+def test_what_cannot_be_read_yet_is_waited_for(members: Members) -> None:
+    tries, seen = Counter[bytes](), []
+
+    def number(data: bytes | None) -> int:
+        assert data is not None
+        tries[data] += 1
+        if tries[data] < 5:
+            raise ClientError("the registry is away", code=ErrorCode.NETWORK_EXCEPTION)
+        return int(data)
+
+    def handle(record: ConsumerRecord[bytes, int]) -> None:
+        seen.append(record.value)
+
+    write(members, 3, keys=3)
+    members(handle, value_deserializer=number, retries=ottla.Retries(0, 1, 1), dead_letter=None)
+    eventually(lambda: members.committed() == 3, "all")
+    assert sorted(seen) == [0, 1, 2]
+    assert set(tries.values()) == {5}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from ottla.client.errors import ClientError
 
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _TRY_ANOTHER = 500
+_TRY_LATER = (408, 429)
+"""The request took too long, or too many were made."""
 
 
 class SchemaRegistryError(ClientError):
@@ -33,7 +35,7 @@ class SchemaRegistryError(ClientError):
 
     @property
     def retriable(self) -> bool:
-        return self.status is None or self.status >= _TRY_ANOTHER
+        return self.status is None or self.status >= _TRY_ANOTHER or self.status in _TRY_LATER
 
 
 class RegisteredSchema(NamedTuple):

@@ -240,6 +240,9 @@ class ParallelConsumer(Generic[K, V]):
     async def _try(self, work: Work) -> None:
         try:
             await self._handle(work.record)
+        except _NotReadableYetError as e:
+            log.warning("%s@%d cannot be read yet: %s", work.record.topic_partition, work.record.offset, e.__cause__)
+            self._plan.wait(work, self._now_ms(), random.random())
         except Exception as e:
             # Whatever a handler raises means the same: this record is not done.
             self._fail(work, e)
@@ -284,6 +287,10 @@ class ParallelConsumer(Generic[K, V]):
             raise DeserializationError(
                 e.message, topic_partition=record.topic_partition, offset=record.offset
             ) from e.__cause__
+        except ClientError as e:
+            if not e.retriable:
+                raise
+            raise _NotReadableYetError from e
         typed: Any = record._replace(**changed) if changed else record
         return typed  # type: ignore[no-any-return]
 
@@ -339,6 +346,10 @@ class ParallelConsumer(Generic[K, V]):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_CANCEL_TIMEOUT_S)
+
+
+class _NotReadableYetError(Exception):
+    """What a deserializer needs cannot be had just now."""
 
 
 class _Listener(RebalanceListener):

@@ -13,7 +13,7 @@ from typing import Any, cast
 from ottla.base.errors import CorruptBatchError
 from ottla.base.types import ReadBuffer, TopicPartition
 from ottla.client.core.consumer_record import AnyRecord, make_record_class
-from ottla.client.errors import CorruptRecordError, DeserializationError
+from ottla.client.errors import ClientError, CorruptRecordError, DeserializationError
 from ottla.records.batch import (
     CONTROL_BIT,
     LOG_APPEND_TIME_BIT,
@@ -76,6 +76,7 @@ class FetchedData:
         )
         self._aborted_producers: set[int] = set()
         self._headers = self.headers()
+        self._put_back: tuple[BatchHeader, list[AnyRecord]] | None = None
         self._failure: CorruptRecordError | None = None
 
     @property
@@ -114,6 +115,9 @@ class FetchedData:
 
     def next_batch(self) -> tuple[BatchHeader, list[AnyRecord]] | None:
         """The visible records of the next batch, possibly none; None after the last one."""
+        if self._put_back is not None:
+            found_before, self._put_back = self._put_back, None
+            return found_before
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         try:
@@ -130,6 +134,10 @@ class FetchedData:
             raise self._fail(e.message, header.base_offset, max(header.next_offset, self._position + 1)) from e
         self._position = max(self._position, header.next_offset)
         return header, records
+
+    def put_back(self, header: BatchHeader, records: list[AnyRecord]) -> None:
+        """The last records of the batch that was given last cannot be used yet: they are given again."""
+        self._put_back = header, records
 
     def _fail(self, reason: str, offset: int, next_offset: int) -> CorruptRecordError:
         self._failure = CorruptRecordError(
@@ -183,8 +191,11 @@ class Converters:
         self._key = key
         self._value = value
 
-    def convert(self, topic: str, records: list[AnyRecord]) -> tuple[list[AnyRecord], DeserializationError | None]:
-        """The records up to the first that cannot be converted, and what is wrong with that one."""
+    def convert(self, topic: str, records: list[AnyRecord]) -> tuple[list[AnyRecord], ClientError | None]:
+        """The records up to the first that cannot be converted, and why that one cannot be.
+
+        It is a DeserializationError, unless the deserializer says that it may succeed later.
+        """
         if self._key is None and self._value is None:
             return records, None
         key, value = _reader_of(self._key, topic), _reader_of(self._value, topic)
@@ -195,9 +206,7 @@ class Converters:
             try:
                 fields = (offset, timestamp, key(key_bytes), value(value_bytes), headers)
             except Exception as e:
-                error = _unreadable(record, e)
-                error.__cause__ = e
-                return converted, error
+                return converted, _reason_against(record, e)
             converted.append(new_tuple(type(record), fields))
         return converted, None
 
@@ -214,10 +223,14 @@ def _as_it_is(data: bytes | None) -> bytes | None:
     return data
 
 
-def _unreadable(record: AnyRecord, reason: Exception) -> DeserializationError:
-    return DeserializationError(
+def _reason_against(record: AnyRecord, reason: Exception) -> ClientError:
+    if isinstance(reason, ClientError) and reason.retriable:
+        return reason
+    error = DeserializationError(
         f"the record at offset {record.offset} cannot be deserialized ({reason});"
         f" seek to {record.offset + 1} to pass over it",
         topic_partition=record.topic_partition,
         offset=record.offset,
     )
+    error.__cause__ = reason
+    return error

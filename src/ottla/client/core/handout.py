@@ -8,12 +8,14 @@ back.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from typing import NamedTuple
 
 from ottla.base.collector import COLLECTOR_PAUSE
 from ottla.client.core.consumer_record import AnyRecord
 from ottla.client.core.cursors import Cursor, Cursors
 from ottla.client.core.fetched_data import Converters, FetchedData
+from ottla.client.errors import ClientError
 
 _RECORDS_PER_KEPT = 256
 _KEPT_BATCHES = 8
@@ -62,13 +64,15 @@ class Handout:
         """Up to `records_max` records, of one partition after the other; their cursors' positions move past them.
 
         Raises what stands in the way of a partition: once at first, and from then on if there is nothing else to give.
+        What may pass by itself is raised in that case only.
         """
         taken: list[AnyRecord] = []
+        obstacles: dict[Cursor, ClientError] = {}
         self._tell_errors()
         while len(taken) < records_max:
             if not self._has_ready():
                 try:
-                    if not self._decode_next(convert):
+                    if not self._decode_next(convert, obstacles):
                         break
                 except Exception:
                     if taken:
@@ -76,6 +80,9 @@ class Handout:
                     raise
                 continue
             self._take_ready(taken, records_max - len(taken))
+        if not taken:
+            for obstacle in obstacles.values():
+                raise obstacle
         return taken
 
     def take_decoded(self, records_max: int) -> list[AnyRecord]:
@@ -101,8 +108,12 @@ class Handout:
             self._tell_errors(again=True)
         return claimed
 
-    def _first_in_line(self) -> Cursor | None:
-        waiting = (cursor for cursor in self._cursors.all() if cursor.chunks and not cursor.is_paused)
+    def _first_in_line(self, passed_over: Collection[Cursor] = ()) -> Cursor | None:
+        waiting = (
+            cursor
+            for cursor in self._cursors.all()
+            if cursor.chunks and not cursor.is_paused and cursor not in passed_over
+        )
         return min(waiting, key=lambda cursor: cursor.chunks[0].arrival, default=None)
 
     def _tell_errors(self, *, again: bool = False) -> None:
@@ -147,11 +158,14 @@ class Handout:
             cursor.position = ready[at - 1].offset + 1
             self._ready_at = at
 
-    def _decode_next(self, convert: Converters | None) -> bool:
-        """Decodes the next batch that has something to show; False if there is none."""
+    def _decode_next(self, convert: Converters | None, obstacles: dict[Cursor, ClientError]) -> bool:
+        """Decodes the next batch that has something to show; False if there is none.
+
+        A cursor whose next record cannot be converted for now is noted among the obstacles, and passed over.
+        """
         # A paused partition keeps what was decoded of it: its position says where to go on.
         self._set_ready_aside()
-        while (cursor := self._first_in_line()) is not None:
+        while (cursor := self._first_in_line(obstacles)) is not None:
             turn, chunk = cursor.turn, cursor.chunks[0]
             with COLLECTOR_PAUSE:
                 found = chunk.next_batch()
@@ -169,13 +183,20 @@ class Handout:
                 continue
             end_offset = chunk.next_offset
             if convert is not None:
-                records, error = convert.convert(cursor.topic_partition.topic, records)
+                fetched = records
+                records, error = convert.convert(cursor.topic_partition.topic, fetched)
                 if error is not None:
-                    end_offset = error.offset
-                    cursor.chunks.clear()
-                    cursor.halt(error)
+                    end_offset = fetched[len(records)].offset
+                    if error.retriable:
+                        chunk.put_back(header, fetched[len(records) :])
+                        obstacles[cursor] = error
+                    else:
+                        cursor.chunks.clear()
+                        cursor.halt(error)
                     if not records:
                         cursor.position = end_offset
+                        if error.retriable:
+                            continue
                         raise error
             self._ready, self._ready_at = records, 0
             self._ready_cursor, self._ready_turn = cursor, turn

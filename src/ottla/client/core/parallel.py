@@ -59,12 +59,14 @@ class Progress(Enum):
 class Work:
     """One record on its way through the handler."""
 
-    __slots__ = ("_claim", "failure", "failures", "lane", "progress", "record")
+    __slots__ = ("_claim", "failure", "failures", "lane", "progress", "record", "waits")
 
     def __init__(self, record: RawRecord, lane: Hashable, claim: _Claim) -> None:
         self.record = record
         self.lane = lane
         self.failures = 0
+        self.waits = 0
+        """How often it could not be tried yet, which says nothing against it."""
         self.failure: BaseException | None = None
         """Why it has been given up; it is still to be sent to the dead letters."""
         self.progress = Progress.QUEUED
@@ -196,11 +198,18 @@ class WorkPlan:
         return True
 
     def postpone(self, work: Work, now_ms: int, fraction: float) -> None:
+        self._put_off(work, now_ms + self._retries.pause_ms(work.failures, fraction))
+
+    def wait(self, work: Work, now_ms: int, fraction: float) -> None:
+        """Something is missing that will be there again: it is tried until then, and no attempt is used up by that."""
+        work.waits += 1
+        self._put_off(work, now_ms + self._retries.pause_ms(work.waits, fraction))
+
+    def _put_off(self, work: Work, due_ms: int) -> None:
         self._stop(work)
         if not work.is_dropped:
             work.progress = Progress.POSTPONED
             work._claim.give_up_from(work)
-            due_ms = now_ms + self._retries.pause_ms(work.failures, fraction)
             heapq.heappush(self._postponed, (due_ms, next(self._numbers), work))
 
     def abandon(self, work: Work) -> None:

@@ -12,6 +12,7 @@ from ottla.client.core.consumer_options import EARLIEST, LATEST, ConsumerSetting
 from ottla.client.core.cursors import Cursor, Cursors, OffsetAndMetadata, Stage
 from ottla.client.core.fetch_planner import FetchCall, FetchPlanner
 from ottla.client.core.fetch_session import FetchSession, Wanted
+from ottla.client.core.fetched_data import Converters
 from ottla.client.core.handout import Handout
 from ottla.client.core.metadata import MetadataCache, PartitionLeader
 from ottla.client.errors import (
@@ -487,3 +488,62 @@ def test_a_batch_that_does_not_fit_is_an_error() -> None:
     reader.answer(batch(0, 20)[:80])
     with pytest.raises(PartitionError, match=r"max\.partition\.fetch\.bytes"):
         reader.handout.take(1)
+
+
+# Deserializers
+
+
+class Registry:
+    """A deserializer that can do nothing with some values while something is away."""
+
+    def __init__(self, *missing: bytes) -> None:
+        self.missing = missing
+        self.asked: list[bytes | None] = []
+
+    def deserialize(self, topic: str, data: bytes | None) -> int:
+        self.asked.append(data)
+        if data in self.missing:
+            raise ClientError("away", code=ErrorCode.NETWORK_EXCEPTION)
+        return int(data or b"")
+
+
+def test_an_error_that_passes_keeps_the_record_for_the_next_take() -> None:
+    reader = Reader()
+    reader.answer(batch(0) + batch(3))
+    registry = Registry(b"1", b"2")
+    convert = Converters(None, registry)
+    cursor = reader.cursors.of(FIRST)
+    assert [record.value for record in reader.handout.take(10, convert)] == [0]
+    for _ in range(2):
+        with pytest.raises(ClientError, match="away"):
+            reader.handout.take(10, convert)
+        assert (cursor.position, cursor.stage, cursor.error) == (1, Stage.READY, None)
+        assert reader.handout.has_records()
+    registry.missing = (b"2",)
+    assert [record.value for record in reader.handout.take(10, convert)] == [1]
+    registry.missing = ()
+    assert [record.value for record in reader.handout.take(10, convert)] == [2, 3, 4, 5]
+    assert (cursor.position, cursor.fetch_offset) == (6, 6)
+
+
+def test_an_error_that_passes_does_not_hold_up_other_partitions() -> None:
+    reader = Reader((FIRST, SECOND))
+    reader.metadata.learn_leader("t", 1, PartitionLeader(1, 1))
+    both = response(batch(10))
+    both.responses[0].partitions.append(FetchablePartitionResponse(partition_index=1, records=batch(0) + batch(3)))
+    reader.planner.answered(reader.call(), both, 0)
+    registry = Registry(b"10")
+    convert = Converters(None, registry)
+    assert [record.value for record in reader.handout.take(10, convert)] == [0, 1, 2, 3, 4, 5]
+    assert registry.asked.count(b"10") == 1
+    with pytest.raises(ClientError, match="away"):
+        reader.handout.take(10, convert)
+
+
+def test_what_waits_for_a_deserializer_is_given_up_by_a_seek() -> None:
+    reader = Reader()
+    reader.answer(batch(0))
+    with pytest.raises(ClientError, match="away"):
+        reader.handout.take(10, Converters(None, Registry(b"0")))
+    reader.cursors.of(FIRST).seek(1)
+    assert not reader.handout.has_records()

@@ -104,6 +104,22 @@ def test_a_final_error_is_not_tried_again() -> None:
     assert work.failures == 1
 
 
+def test_waiting_uses_up_no_attempts() -> None:
+    given = plan(retries=1)
+    given.add([record(0, b"a"), record(1, b"a")])
+    (work,) = start_all(given)
+    now_ms = 0
+    for pause_ms in (100, 200, 400, 800, 1000, 1000):
+        given.wait(work, now_ms, fraction=0.0)
+        assert given.next_due_ms() == now_ms + pause_ms
+        assert start_all(given, now_ms + pause_ms - 1) == []
+        now_ms += pause_ms
+        assert start_all(given, now_ms) == [work]
+    assert work.failures == 0
+    assert given.fail(work, ERROR, now_ms, 0.0)
+    assert given.next_due_ms() == now_ms + 100
+
+
 def test_partitions_are_paused_and_resumed_once() -> None:
     given = plan("unordered", queued_max=4)
     given.add([record(offset) for offset in range(4)])
