@@ -4,6 +4,9 @@ A serde is any object with `serialize(topic, value)` and `deserialize(topic, dat
 consumers only the second, and a plain function of the value or the bytes does as well. None is a null key or value
 (a tombstone) and stays None. A format that cannot take what it is given raises ValueError or TypeError; the client
 makes a SerializationError of it that names the topic and the field. Avro is in `serdes_avro`.
+
+A serde that may have to ask somebody also has `waits_to_serialize(topic, value)` and `waits_to_deserialize(topic,
+data)`: whether it would have to now. Then it is called in another thread, where nobody has to wait with it.
 """
 
 from __future__ import annotations

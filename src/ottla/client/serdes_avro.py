@@ -5,7 +5,6 @@ Needs fastavro, which is loaded when the first serde is made.
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 from collections.abc import Callable
@@ -56,11 +55,16 @@ class AvroSerde:
         self._is_plain = None if schema is None else plain_check(self._schema)
         self._reader_schema = None if reader_schema is None else fastavro.parse_schema(_as_json(reader_schema))
         self._ids: dict[str, int] = {}
-        self._writer_schemas: dict[int, Any] = {}
+        self._writer_schemas: dict[bytes, Any] = {}
+        """By the bytes that data begins with."""
 
-    async def prepare(self, topic: str) -> None:
-        """Asks the registry for the id to write with in a thread, so that the first `serialize` does not block."""
-        await asyncio.to_thread(self._id_for, topic)
+    def waits_to_serialize(self, topic: str, value: Any) -> bool:
+        """Whether the registry has to be asked for the id to write with."""
+        return value is not None and topic not in self._ids
+
+    def waits_to_deserialize(self, topic: str, data: bytes | None) -> bool:
+        """Whether the registry has to be asked for the schema the data was written with."""
+        return data is not None and data[: _PREFIX.size] not in self._writer_schemas
 
     def serialize(self, topic: str, value: Any) -> bytes | None:
         if value is None:
@@ -89,24 +93,18 @@ class AvroSerde:
     def deserialize(self, topic: str, data: bytes | None) -> Any:
         if data is None:
             return None
-        if len(data) < _PREFIX.size or data[0] != _MAGIC:
-            raise ValueError(
-                "this is not Avro with a schema id: it must begin with a zero byte and the four bytes of the id, "
-                f"but begins with {data[: _PREFIX.size].hex() or 'nothing'}"
-            )
-        schema_id = _PREFIX.unpack_from(data)[1]
-        schema = self._writer_schemas.get(schema_id)
+        schema = self._writer_schemas.get(data[: _PREFIX.size])
         if schema is None:
-            schema = self._writer_schemas[schema_id] = self._parse(schema_id)
+            schema = self._schema_of(data)
         source = io.BytesIO(data)
         source.seek(_PREFIX.size)
         try:
             value = self._avro.schemaless_reader(source, schema, self._reader_schema)
         except (EOFError, IndexError, KeyError, UnicodeDecodeError, OverflowError) as e:
-            raise ValueError(f"the data does not match the schema with id {schema_id}: {e!r}") from e
+            raise ValueError(f"the data does not match the schema with id {_id_in(data)}: {e!r}") from e
         left = len(data) - source.tell()
         if left:
-            raise ValueError(f"{left} bytes are left after what the schema with id {schema_id} describes")
+            raise ValueError(f"{left} bytes are left after what the schema with id {_id_in(data)} describes")
         return value
 
     def _id_for(self, topic: str) -> int:
@@ -115,6 +113,15 @@ class AvroSerde:
         ask = self._registry.register if self._auto_register else self._registry.lookup
         schema_id = self._ids[topic] = ask(self._subject(topic, self._field), self._text)
         return schema_id
+
+    def _schema_of(self, data: bytes) -> Any:
+        if len(data) < _PREFIX.size or data[0] != _MAGIC:
+            raise ValueError(
+                "this is not Avro with a schema id: it must begin with a zero byte and the four bytes of the id, "
+                f"but begins with {data[: _PREFIX.size].hex() or 'nothing'}"
+            )
+        schema = self._writer_schemas[data[: _PREFIX.size]] = self._parse(_id_in(data))
+        return schema
 
     def _parse(self, schema_id: int) -> Any:
         registered = self._registry.schema(schema_id)
@@ -127,6 +134,11 @@ class AvroSerde:
         for reference in registered.references:
             self._parse_with_references(reference, named)
         return self._avro.parse_schema(json.loads(registered.text), named)
+
+
+def _id_in(data: bytes) -> int:
+    schema_id: int = _PREFIX.unpack_from(data)[1]
+    return schema_id
 
 
 def _as_json(schema: str | dict[str, Any] | list[Any]) -> Any:

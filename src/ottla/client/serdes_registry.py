@@ -1,6 +1,6 @@
 """A small client of a schema registry: the ids of schemas, and the schemas of ids, each asked for only once.
 
-Calls block; from asyncio run them in a thread (`AvroSerde.prepare` does). Safe to share between threads and serdes.
+Calls block; from asyncio run them in a thread, as the clients do. Safe to share between threads and serdes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import datetime
 import json
@@ -172,12 +171,18 @@ def test_a_schema_that_must_be_there_already(server: Registry) -> None:
     assert serde.serialize("points", {"x": 1}) is not None
 
 
-def test_asyncio_can_ask_beforehand(server: Registry) -> None:
+def test_a_serde_says_when_it_has_to_ask(server: Registry) -> None:
     serde = AvroSerde(SchemaRegistry(server.url), POINT)
-    asyncio.run(serde.prepare("points"))
-    assert len(server.requests) == 1
-    serde.serialize("points", {"x": 1})
-    assert len(server.requests) == 1
+    assert not serde.waits_to_serialize("points", None)
+    assert serde.waits_to_serialize("points", {"x": 1})
+    data = serde.serialize("points", {"x": 1})
+    assert not serde.waits_to_serialize("points", {"x": 1})
+    assert serde.waits_to_serialize("others", {"x": 1})
+    assert not serde.waits_to_deserialize("points", None)
+    assert serde.waits_to_deserialize("points", data)
+    serde.deserialize("points", data)
+    assert not serde.waits_to_deserialize("others", data)
+    assert serde.waits_to_deserialize("points", b"\x00\x00\x00\x00\x05")
 
 
 def test_credentials_are_sent(server: Registry) -> None:

@@ -67,7 +67,7 @@ class ConsumerEngine:
         self.cursors = Cursors()
         self.planner = FetchPlanner(settings, self.cursors, self.metadata)
         self.handout = Handout(self.cursors)
-        self.convert: Converters | None = None
+        self.convert = Converters(None, None)
         self.failure: OttlaError | None = None
         """What has ended this consumer; every poll raises it."""
         self.is_closed = False

@@ -98,6 +98,8 @@ class ParallelConsumer(Generic[K, V]):
         self._drain_timeout = drain_timeout
         self._to_key = None if key_deserializer is None else deserializing("key", key_deserializer)
         self._to_value = None if value_deserializer is None else deserializing("value", value_deserializer)
+        self._key_waits = getattr(key_deserializer, "waits_to_deserialize", None)
+        self._value_waits = getattr(value_deserializer, "waits_to_deserialize", None)
         self._tasks: dict[Work, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms: int | None = None
@@ -261,7 +263,8 @@ class ParallelConsumer(Generic[K, V]):
 
     async def _handle(self, record: RawRecord) -> None:
         if self._pool is None:
-            returned = self._handler(self._typed(record))
+            typed = await asyncio.to_thread(self._typed, record) if self._waits_to_read(record) else self._typed(record)
+            returned = self._handler(typed)
             if inspect.isawaitable(returned):
                 await returned
             return
@@ -275,6 +278,11 @@ class ParallelConsumer(Generic[K, V]):
 
     def _handle_in_thread(self, record: RawRecord) -> object:
         return self._handler(self._typed(record))
+
+    def _waits_to_read(self, record: RawRecord) -> bool:
+        return (self._key_waits is not None and self._key_waits(record.topic, record.key)) or (
+            self._value_waits is not None and self._value_waits(record.topic, record.value)
+        )
 
     def _typed(self, record: RawRecord) -> ConsumerRecord[K, V]:
         changed: dict[str, Any] = {}

@@ -15,6 +15,7 @@ from ottla.client.aio.commits import Commits
 from ottla.client.aio.consumer_engine import ConsumerEngine
 from ottla.client.aio.group_runner import GroupRunner, RebalanceStep
 from ottla.client.core.consumer_record import AnyRecord, ConsumerRecord, K, V
+from ottla.client.core.fetched_data import AwaitedRecord
 from ottla.client.core.handout import ClaimedData
 from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceListener
 
@@ -41,11 +42,13 @@ class Polls(Generic[K, V]):
             step = await self._wait(deadline_s - loop.time())
             if step is not None:
                 return step
-            records = self._engine.take(records_max)
-            self._engine.taken()
+            records = self._take(records_max)
             # What came may all have been hidden: markers, and what was aborted.
             if records or loop.time() >= deadline_s:
                 return self._intercepted(records)
+            if self._is_awaiting():
+                with self._group.polling():
+                    await self._engine.wait_for_news(deadline_s - loop.time())
 
     async def next_claim(self, timeout_s: float, bytes_max: int) -> list[ClaimedData] | RebalanceStep:
         """The same for whoever decodes columns: what was fetched, or nothing if nothing came in time."""
@@ -68,9 +71,7 @@ class Polls(Generic[K, V]):
         """What has come already, unless a poll has something else to do first."""
         if not self._has_received():
             return []
-        records = self._engine.take(records_max)
-        self._engine.taken()
-        return self._intercepted(records)
+        return self._intercepted(self._take(records_max))
 
     def receive_claim(self, bytes_max: int) -> list[ClaimedData]:
         if not self._has_received():
@@ -92,6 +93,27 @@ class Polls(Generic[K, V]):
             return False
         self._group.poll_timer.touch(now_ms)
         return True
+
+    # Deserializers that have to ask somebody
+
+    def _take(self, records_max: int) -> list[AnyRecord]:
+        try:
+            records = self._engine.take(records_max)
+        finally:
+            awaited = self._engine.convert.awaited
+            if awaited is not None and not awaited.is_begun:
+                awaited.is_begun = True
+                self._engine.spawn(self._run(awaited))
+        self._engine.taken()
+        return records
+
+    async def _run(self, awaited: AwaitedRecord) -> None:
+        await asyncio.to_thread(awaited.run)
+        self._engine.notify()
+
+    def _is_awaiting(self) -> bool:
+        awaited = self._engine.convert.awaited
+        return awaited is not None and not awaited.is_done
 
     # A poll that somebody interrupts
 

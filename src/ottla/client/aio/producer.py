@@ -31,6 +31,7 @@ from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.client.core.record_intake import (
     GivenHeaders,
+    PreparedRecord,
     ProducerInterceptor,
     ProducerRecord,
     RecordIntake,
@@ -113,6 +114,7 @@ class Producer:
         self._tables: TableIntake | None = None
         self._lanes: dict[str, Lane] = {}
         self._memory_waiters: deque[asyncio.Future[None]] = deque()
+        self._preparing = asyncio.Lock()
         self._closed = False
 
     async def start(self) -> Self:
@@ -197,7 +199,8 @@ class Producer:
                 pass  # there is no lane, or its places are taken
         engine, intake = self._started()
         self._check_sendable(engine)
-        prepared = intake.prepare(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        prepared = await self._prepare_in_turn(record) if intake.may_wait else intake.prepare(record)
         now_ms = engine.clock.monotonic_ms()
         metadata = engine.metadata.use(prepared.topic, now_ms)
         deadline_ms = now_ms + self._settings.max_block_ms
@@ -219,6 +222,18 @@ class Producer:
         for interceptor in intake.interceptors:
             batch.callbacks.append((index, interceptor.on_acknowledgement))
         return SendFuture.of(batch, index)
+
+    async def _prepare_in_turn(self, record: ProducerRecord) -> PreparedRecord:
+        """With a serializer that may have to ask somebody: no record overtakes one that waits for that."""
+        async with self._preparing:
+            engine, intake = self._started()
+            record = intake.intercept(record)
+            if not intake.waits_to_serialize(record):
+                return intake.serialize(record)
+            prepared = await asyncio.to_thread(intake.serialize, record)
+            self._started()
+            self._check_sendable(engine)
+            return prepared
 
     async def send_many(self, topic: str, values: Sequence[Any]) -> SendFutures:
         """Sends many values without keys: the same as `send` for each, and several times as fast."""

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from ottla.base.errors import CorruptBatchError
 from ottla.base.types import ReadBuffer, TopicPartition
-from ottla.client.core.consumer_record import AnyRecord, make_record_class
+from ottla.client.core.consumer_record import AnyRecord, ConsumerRecord, make_record_class
 from ottla.client.errors import ClientError, CorruptRecordError, DeserializationError
 from ottla.records.batch import (
     CONTROL_BIT,
@@ -24,6 +24,8 @@ from ottla.records.batch import (
 )
 from ottla.records.control import ControlType, parse_control_key
 from ottla.records.reader import read_records, read_records_as
+
+_KEY, _VALUE = ConsumerRecord._fields.index("key"), ConsumerRecord._fields.index("value")
 
 
 class RecordClasses:
@@ -183,32 +185,90 @@ class FetchedData:
             self._aborted_producers.discard(header.producer_id)
 
 
+class AwaitedRecord:
+    """A record whose deserializer has to ask somebody first, which is for a thread that may wait to call."""
+
+    def __init__(self, record: AnyRecord, convert: Callable[[AnyRecord], AnyRecord]) -> None:
+        self.record = record
+        self.is_begun = False
+        self.is_done = False
+        self._convert = convert
+        self._converted: AnyRecord | None = None
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._converted = self._convert(self.record)
+        except Exception as e:
+            self._error = e
+        finally:
+            self.is_done = True
+
+    def result(self) -> AnyRecord:
+        if self._error is not None:
+            raise self._error
+        assert self._converted is not None
+        return self._converted
+
+
 class Converters:
     """Deserializers applied to the records of a topic, in one pass over each batch."""
 
     def __init__(self, key: Any, value: Any) -> None:
         """Each is None, a function of the bytes, or an object with `deserialize(topic, data)`."""
+        self.awaited: AwaitedRecord | None = None
+        """The one that is waited for, if any: others that need it wait for their turn."""
         self._key = key
         self._value = value
+        self._waits = tuple(
+            (field, waits)
+            for field, deserializer in ((_KEY, key), (_VALUE, value))
+            if (waits := getattr(deserializer, "waits_to_deserialize", None)) is not None
+        )
 
-    def convert(self, topic: str, records: list[AnyRecord]) -> tuple[list[AnyRecord], ClientError | None]:
+    def convert(
+        self, topic: str, records: list[AnyRecord]
+    ) -> tuple[list[AnyRecord], ClientError | AwaitedRecord | None]:
         """The records up to the first that cannot be converted, and why that one cannot be.
 
-        It is a DeserializationError, unless the deserializer says that it may succeed later.
+        It is a DeserializationError, unless the deserializer says that it may succeed later, or has to wait.
         """
         if self._key is None and self._value is None:
             return records, None
         key, value = _reader_of(self._key, topic), _reader_of(self._value, topic)
+        waits = self._waits
         new_tuple = tuple.__new__
         converted: list[AnyRecord] = []
         for record in records:
             offset, timestamp, key_bytes, value_bytes, headers = record
             try:
+                if waits and (awaited := self._awaited_for(topic, record)) is not None:
+                    if awaited.record is not record or not awaited.is_done:
+                        return converted, awaited
+                    self.awaited = None
+                    converted.append(awaited.result())
+                    continue
                 fields = (offset, timestamp, key(key_bytes), value(value_bytes), headers)
             except Exception as e:
                 return converted, _reason_against(record, e)
             converted.append(new_tuple(type(record), fields))
         return converted, None
+
+    def _awaited_for(self, topic: str, record: AnyRecord) -> AwaitedRecord | None:
+        """What has to be done before this record can be converted; None if nothing has to."""
+        awaited = self.awaited
+        if awaited is not None and awaited.record is record:
+            return awaited
+        for field, waits in self._waits:
+            if waits(topic, record[field]):
+                if awaited is None or awaited.is_done:
+                    awaited = self.awaited = AwaitedRecord(record, partial(self._convert_one, topic))
+                return awaited
+        return None
+
+    def _convert_one(self, topic: str, record: AnyRecord) -> AnyRecord:
+        key, value = _reader_of(self._key, topic), _reader_of(self._value, topic)
+        return record._replace(key=key(record.key), value=value(record.value))
 
 
 def _reader_of(deserializer: Any, topic: str) -> Callable[[bytes | None], Any]:

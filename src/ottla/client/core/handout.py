@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ottla.base.collector import COLLECTOR_PAUSE
 from ottla.client.core.consumer_record import AnyRecord
 from ottla.client.core.cursors import Cursor, Cursors
-from ottla.client.core.fetched_data import Converters, FetchedData
+from ottla.client.core.fetched_data import AwaitedRecord, Converters, FetchedData
 from ottla.client.errors import ClientError
+from ottla.records.batch import BatchHeader
 
 _RECORDS_PER_KEPT = 256
 _KEPT_BATCHES = 8
 """Some records of the last batches are kept. Python gives a megabyte of small objects back to the system once none of
 them is used. Whoever reads on needs it again at once, page by page: that can take a quarter as long as decoding."""
+
+
+_Obstacles: TypeAlias = dict[Cursor, ClientError | AwaitedRecord]
 
 
 class ClaimedData(NamedTuple):
@@ -67,7 +71,7 @@ class Handout:
         What may pass by itself is raised in that case only.
         """
         taken: list[AnyRecord] = []
-        obstacles: dict[Cursor, ClientError] = {}
+        obstacles: _Obstacles = {}
         self._tell_errors()
         while len(taken) < records_max:
             if not self._has_ready():
@@ -82,7 +86,8 @@ class Handout:
             self._take_ready(taken, records_max - len(taken))
         if not taken:
             for obstacle in obstacles.values():
-                raise obstacle
+                if isinstance(obstacle, ClientError):
+                    raise obstacle
         return taken
 
     def take_decoded(self, records_max: int) -> list[AnyRecord]:
@@ -158,7 +163,7 @@ class Handout:
             cursor.position = ready[at - 1].offset + 1
             self._ready_at = at
 
-    def _decode_next(self, convert: Converters | None, obstacles: dict[Cursor, ClientError]) -> bool:
+    def _decode_next(self, convert: Converters | None, obstacles: _Obstacles) -> bool:
         """Decodes the next batch that has something to show; False if there is none.
 
         A cursor whose next record cannot be converted for now is noted among the obstacles, and passed over.
@@ -178,26 +183,12 @@ class Handout:
                 self._kept.append(records[::_RECORDS_PER_KEPT])
             if records and records[0].offset < cursor.position:
                 records = [record for record in records if record.offset >= cursor.position]
-            if not records:
-                cursor.position = max(cursor.position, chunk.next_offset)
-                continue
             end_offset = chunk.next_offset
-            if convert is not None:
-                fetched = records
-                records, error = convert.convert(cursor.topic_partition.topic, fetched)
-                if error is not None:
-                    end_offset = fetched[len(records)].offset
-                    if error.retriable:
-                        chunk.put_back(header, fetched[len(records) :])
-                        obstacles[cursor] = error
-                    else:
-                        cursor.chunks.clear()
-                        cursor.halt(error)
-                    if not records:
-                        cursor.position = end_offset
-                        if error.retriable:
-                            continue
-                        raise error
+            if records and convert is not None:
+                records, end_offset = _converted(convert, cursor, header, records, obstacles)
+            if not records:
+                cursor.position = max(cursor.position, end_offset)
+                continue
             self._ready, self._ready_at = records, 0
             self._ready_cursor, self._ready_turn = cursor, turn
             self._ready_end, self._ready_epoch = end_offset, header.partition_leader_epoch
@@ -213,6 +204,24 @@ class Handout:
         if cursor.turn == self._ready_turn and self._cursors.find(cursor.topic_partition) is cursor:
             # Cheaper than keeping half a batch for every paused partition: it is fetched again when it goes on.
             _read_again(cursor, cursor.position, cursor.position_epoch)
+
+
+def _converted(
+    convert: Converters, cursor: Cursor, header: BatchHeader, fetched: list[AnyRecord], obstacles: _Obstacles
+) -> tuple[list[AnyRecord], int]:
+    """What can be converted, and the offset after it. What cannot be for now goes back to where it came from."""
+    chunk = cursor.chunks[0]
+    records, obstacle = convert.convert(cursor.topic_partition.topic, fetched)
+    if obstacle is None:
+        return records, chunk.next_offset
+    end_offset = fetched[len(records)].offset
+    if isinstance(obstacle, AwaitedRecord) or obstacle.retriable:
+        chunk.put_back(header, fetched[len(records) :])
+        obstacles[cursor] = obstacle
+    else:
+        cursor.chunks.clear()
+        cursor.halt(obstacle)
+    return records, end_offset
 
 
 def _read_again(cursor: Cursor, position: int, epoch: int) -> None:

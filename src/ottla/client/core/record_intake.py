@@ -82,6 +82,8 @@ class RecordIntake:
         self._accumulator = accumulator
         self._serialize_key = _with_topic(key_serializer)
         self._serialize_value = _with_topic(value_serializer)
+        self._key_waits = getattr(key_serializer, "waits_to_serialize", None)
+        self._value_waits = getattr(value_serializer, "waits_to_serialize", None)
         self._partitioner = partitioner
         self._largest = min(settings.max_request_size, settings.buffer_memory)
 
@@ -94,13 +96,31 @@ class RecordIntake:
         """How large a record may be is for its topic to say, not for max.request.size."""
         self._largest = self._settings.buffer_memory
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether a serializer may have to ask somebody."""
+        return self._key_waits is not None or self._value_waits is not None
+
     def prepare(self, record: ProducerRecord) -> PreparedRecord:
         """The record as bytes; SerializationError or RecordTooLargeError if it cannot be sent."""
+        return self.serialize(self.intercept(record))
+
+    def intercept(self, record: ProducerRecord) -> ProducerRecord:
         for interceptor in self.interceptors:
             record = interceptor.on_send(record)
+        if record.topic.__class__ is not str or not record.topic:
+            raise SerializationError(f"the topic must be a name, but was {record.topic!r}")
+        return record
+
+    def waits_to_serialize(self, record: ProducerRecord) -> bool:
+        """Whether a serializer has to ask somebody for this record, so that it is better called in another thread."""
+        return (self._key_waits is not None and self._key_waits(record.topic, record.key)) or (
+            self._value_waits is not None and self._value_waits(record.topic, record.value)
+        )
+
+    def serialize(self, record: ProducerRecord) -> PreparedRecord:
+        """An intercepted record as bytes. In any thread."""
         topic = record.topic
-        if topic.__class__ is not str or not topic:
-            raise SerializationError(f"the topic must be a name, but was {topic!r}")
         key = _to_bytes(topic, "key", record.key, self._serialize_key)
         value = _to_bytes(topic, "value", record.value, self._serialize_value)
         headers = _checked_headers(topic, record.headers) if record.headers else ()
