@@ -281,6 +281,43 @@ def test_who_is_in_no_group_has_no_membership_to_commit_with(shell: Shell, topic
     assert reader.membership.member_id == ""
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_who_was_thrown_out_moves_no_offsets(shell: Shell, topic: str, protocol: str) -> None:
+    diary = Diary()
+    slow = shell(group_id=topic, max_poll_interval_ms=700, max_poll_records=5, **PROTOCOLS[protocol])
+    slow.subscribe([topic], listener=diary)
+    record = read(slow, 1)[0]
+    other = shell(group_id=topic, enable_auto_commit=False, **PROTOCOLS[protocol])
+    other.subscribe([topic])
+    wait_until(lambda: are_shared(other), other)
+    other.commit(dict.fromkeys(other.assignment, 10))
+    other.close()
+    with pytest.raises(CommitFailedError, match="not in its group") as refused:
+        slow.commit(record)
+    assert not refused.value.retriable
+    slow.close()
+    assert diary.entries == [("assigned", frozenset(range(4))), ("lost", frozenset(range(4)))]
+    found = shell(group_id=topic).committed([TopicPartition(topic, index) for index in range(4)])
+    assert [entry.offset for entry in found.values()] == [10] * 4
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_commits_of_what_is_not_held(shell: Shell, topic: str, protocol: str) -> None:
+    first, second = (shell(group_id=topic, enable_auto_commit=False, **PROTOCOLS[protocol]) for _ in range(2))
+    first.subscribe(re.compile("^matches-nothing"))
+    with pytest.raises(CommitFailedError, match="not in its group"):
+        first.commit({(topic, 0): 7})
+    first.unsubscribe()
+    for consumer in (first, second):
+        consumer.subscribe([topic])
+    wait_until(lambda: are_shared(first, second), first, second)
+    with pytest.raises(CommitFailedError, match="does not hold"):
+        first.commit(dict.fromkeys(second.assignment, 7))
+    first.commit(dict.fromkeys(first.assignment, 7))
+    found = second.committed([TopicPartition(topic, index) for index in range(4)])
+    assert {partition for partition, entry in found.items() if entry is not None} == first.assignment
+
+
 def test_a_static_member_keeps_its_place_over_a_restart(shell: Shell, topic: str) -> None:
     settings = {**QUICK, "partition_assignment_strategy": "range"}
     diary = Diary()

@@ -41,11 +41,17 @@ class ClassicGroup:
         self._is_joining = False
         self._changed = asyncio.Event()
         self._joined_topics: frozenset[str] = frozenset()
+        self._granted: frozenset[TopicPartition] = frozenset()
+        """What the generation this member is in has given it."""
         self._counted: dict[str, int] = {}
         """Of the leader: the partition counts its last assignment was made from."""
 
     def membership(self) -> Membership:
         return self._member.membership()
+
+    def held(self) -> frozenset[TopicPartition]:
+        # Until the next generation begins, nobody else gets what was given up in order to join it.
+        return self._granted | self._engine.cursors.partitions
 
     def subscription_changed(self) -> None:
         if self._engine.subscription.topics != self._joined_topics:
@@ -117,6 +123,7 @@ class ClassicGroup:
             response = await self._ask(request, JoinGroupResponse, wait_ms)
             if not await self._go_on(self._member.joined(response)):
                 return None
+            self._granted = frozenset()
             assignments: dict[str, bytes] = {}
             if self._member.is_leader:
                 counts = await self._partition_counts()
@@ -124,7 +131,10 @@ class ClassicGroup:
                     assignments = self._member.assign(counts)
             answer = await self._ask(self._member.sync_request(assignments), SyncGroupResponse, wait_ms)
             verdict, partitions = self._member.synced(answer, self._engine.now_ms())
-            return partitions if await self._go_on(verdict) else None
+            if not await self._go_on(verdict):
+                return None
+            self._granted = frozenset(partitions)
+            return partitions
         except KafkaError as e:
             if e.code not in UNREACHABLE and not e.retriable:
                 raise

@@ -107,6 +107,7 @@ class Consumer(Generic[K, V]):
         self._engine.convert = Converters(key_deserializer, value_deserializer)
         self._group = GroupRunner(self._engine, assignors)
         self._engine.coordinator.membership = self._group.membership
+        self._engine.coordinator.held = self._group.held
         chain = tuple(interceptors)
         self._commits = Commits(self._engine, self._group, chain)
         self._polls: Polls[K, V] = Polls(self._engine, self._group, self._commits, chain)
@@ -222,7 +223,7 @@ class Consumer(Generic[K, V]):
         """This consumer's place in its group, for the `send_offsets` of a transactional producer (KIP-447)."""
         found = self._engine.coordinator.membership()
         # Offsets on behalf of nobody in particular would be taken, whoever has the partitions by now.
-        if self._engine.subscription.uses_group and not found.member_id:
+        if self._engine.subscription.uses_group and not found.is_member:
             raise CommitFailedError("this consumer is not in its group now: abort the transaction, then poll to join")
         return found
 

@@ -36,6 +36,9 @@ class ConsumerProtocolGroup:
     def membership(self) -> Membership:
         return self._member.membership()
 
+    def held(self) -> frozenset[TopicPartition]:
+        return self._owned
+
     def subscription_changed(self) -> None:
         self._changed.set()
 

@@ -43,6 +43,8 @@ class Coordinator:
         self._node_id: int | None = None
         self.membership: Callable[[], Membership] = lambda: Membership(self.group_id())
         """On whose behalf to commit; the group says if there is one."""
+        self.held: Callable[[], frozenset[TopicPartition]] = lambda: engine.cursors.partitions
+        """What the group has given this consumer."""
 
     def group_id(self) -> str:
         if self._engine.settings.group_id is None:
@@ -113,7 +115,7 @@ class Coordinator:
             await self._engine.retry(lambda: self._commit_once(offsets), timeout_ms, retried=_COMMIT_RETRIED)
 
     async def _commit_once(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        membership = self.membership()
+        membership = self._membership_to_commit(offsets)
         node_id = await self.node_id()
         request = commit_request(membership, offsets)
         response = await self._ask(self._engine.link.request(node_id, request, OffsetCommitResponse))
@@ -130,3 +132,23 @@ class Coordinator:
             if code == ErrorCode.FENCED_INSTANCE_ID:
                 raise FencedInstanceError("another consumer uses the same group.instance.id; close this one")
             raise client_error(code, where=f"committing {partition}")
+
+    def _membership_to_commit(self, partitions: Iterable[TopicPartition]) -> Membership:
+        """Who shares partitions commits as a member, and only what it holds.
+
+        The coordinator would not notice: it takes offsets on behalf of nobody while a group is empty, and any partition
+        from a member. Whoever has read on meanwhile would see the group's offsets go back.
+        """
+        membership = self.membership()
+        if not self._engine.subscription.uses_group:
+            return membership
+        if not membership.is_member:
+            raise CommitFailedError(
+                "this consumer is not in its group now, and others may have read on where it was; poll to join."
+                " Poll more often or process less per poll if it has been thrown out"
+            )
+        if strange := sorted(set(partitions) - self.held()):
+            raise CommitFailedError(
+                f"this consumer does not hold {', '.join(map(str, strange))} now, and others may have read on there"
+            )
+        return membership

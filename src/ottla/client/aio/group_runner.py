@@ -107,6 +107,10 @@ class GroupRunner:
             return Membership(self.engine.coordinator.group_id())
         return self._protocol.membership()
 
+    def held(self) -> frozenset[TopicPartition]:
+        """What this member may commit."""
+        return self._protocol.held() if self._protocol is not None else frozenset()
+
     # Metadata
 
     def _match_pattern(self) -> bool:
@@ -167,7 +171,8 @@ class GroupRunner:
         held = self.engine.cursors.partitions
         if not held or not self.engine.subscription.uses_group:
             return None
-        step = RebalanceStep(Change.REVOKED, held, lambda: self._finished(step))
+        change = Change.REVOKED if self.membership().is_member else Change.LOST
+        step = RebalanceStep(change, held, lambda: self._finished(step))
         return step
 
     # Commits

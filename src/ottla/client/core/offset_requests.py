@@ -56,6 +56,11 @@ class Membership(NamedTuple):
     member_id: str = ""
     instance_id: str | None = None
 
+    @property
+    def is_member(self) -> bool:
+        # Who has missed a generation, or was only given a name to join with, has an id and no place yet.
+        return bool(self.member_id) and self.generation >= 0
+
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}

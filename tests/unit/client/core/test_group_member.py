@@ -90,8 +90,10 @@ def test_answers_to_syncs_and_heartbeats(code: ErrorCode, verdict: Verdict) -> N
 def test_a_member_that_missed_a_generation_joins_again_as_itself() -> None:
     found = member()
     joined(found)
+    assert found.membership().is_member
     found.forget_generation()
     assert not found.is_member
+    assert not found.membership().is_member
     assert found.join_request(["t"], []).member_id == "me"
     found.forget()
     assert found.join_request(["t"], []).member_id == ""
