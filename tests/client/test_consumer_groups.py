@@ -258,22 +258,59 @@ def test_who_does_not_poll_is_left_out(shell: Shell, topic: str, protocol: str) 
     assert "lost" in [what for what, _ in diary.entries]
 
 
+def is_member(consumer: Any) -> bool:
+    try:
+        return bool(consumer.membership.member_id)
+    except CommitFailedError:
+        return False
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_was_lost_before_a_poll_could_take_it_never_came(shell: Shell, topic: str, protocol: str) -> None:
+    diary = Diary()
+    slow = shell(group_id=topic, max_poll_interval_ms=700, **PROTOCOLS[protocol])
+    other = shell(group_id=topic, **PROTOCOLS[protocol])
+    slow.subscribe([topic], listener=diary)
+    wait_until(lambda: is_member(slow), other)
+    other.subscribe([topic])
+    wait_until(lambda: are_shared(other), other)
+    assert diary.entries == []
+    wait_until(lambda: are_shared(slow, other), slow, other)
+    assert ("assigned", frozenset(range(4))) not in diary.entries
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_was_lost_while_it_came(quick_broker: BrokerProcess, topic: str, protocol: str) -> None:
+    settings = {"group_id": topic, "max_poll_interval_ms": 500, **PROTOCOLS[protocol]}
+
+    async def run() -> None:
+        class Ponderer(Diary):
+            async def on_assigned(self, partitions: Collection[TopicPartition]) -> None:  # type: ignore[override]
+                self._note("assigned", partitions)
+                while len(self.entries) == 1 and is_member(consumer):
+                    await asyncio.sleep(0.01)
+
+        diary = Ponderer()
+        async with ottla_aio.Consumer(bootstrap_servers=quick_broker.bootstrap, **settings) as consumer:
+            consumer.subscribe([topic], listener=diary)
+            async with asyncio.timeout(PATIENCE_S):
+                while len(diary.entries) < 3:
+                    await consumer.poll(0.05)
+        everything = frozenset(range(4))
+        assert diary.entries[:3] == [("assigned", everything), ("lost", everything), ("assigned", everything)]
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_who_is_in_no_group_has_no_membership_to_commit_with(shell: Shell, topic: str, protocol: str) -> None:
     member = shell(group_id=topic, max_poll_interval_ms=700, enable_auto_commit=False, **PROTOCOLS[protocol])
     member.subscribe([topic])
     wait_until(lambda: are_shared(member), member)
     assert (member.membership.group_id, bool(member.membership.member_id)) == (topic, True)
-
-    def is_out() -> bool:
-        try:
-            return not member.membership.member_id
-        except CommitFailedError:
-            return True
-
     other = shell(group_id=topic, enable_auto_commit=False, **PROTOCOLS[protocol])
     other.subscribe([topic])
-    wait_until(is_out, other)
+    wait_until(lambda: not is_member(member), other)
     with pytest.raises(CommitFailedError, match="abort the transaction"):
         _ = member.membership
     reader = shell(group_id=topic)
@@ -354,6 +391,24 @@ def test_the_subscription_may_change(shell: Shell, topic: str, new_topic: str, p
     assert consumer.assignment == frozenset()
     consumer.subscribe([topic])
     wait_until(lambda: are_shared(consumer), consumer)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_subscribing_right_after_unsubscribing(quick_broker: BrokerProcess, topic: str, protocol: str) -> None:
+    other = make_topic(quick_broker.bootstrap, f"{topic}-other")
+
+    async def run() -> None:
+        async with ottla_aio.Consumer(
+            bootstrap_servers=quick_broker.bootstrap, group_id=topic, **PROTOCOLS[protocol]
+        ) as consumer:
+            for wanted in (topic, other, topic):
+                consumer.unsubscribe()
+                consumer.subscribe([wanted])
+                async with asyncio.timeout(PATIENCE_S):
+                    while {partition.topic for partition in consumer.assignment} != {wanted}:
+                        await consumer.poll(0.05)
+
+    asyncio.run(run())
 
 
 def test_the_leader_notices_new_partitions(shell: Shell, topic: str) -> None:

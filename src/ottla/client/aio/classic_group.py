@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Collection, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.base.errors import KafkaError
 from ottla.base.types import TopicPartition
@@ -97,17 +97,15 @@ class ClassicGroup:
                 continue
 
     async def _give_up_before_joining(self) -> None:
-        held = self._engine.cursors.partitions
+        if not self._is_lost:
+            held = self._engine.cursors.partitions
+            kept = self._engine.subscription.topics if self._member.is_cooperative else ()
+            await self._runner.step(Change.REVOKED, [p for p in held if p.topic not in kept])
+        # While they waited for a poll to give them up, they may have been lost.
         if self._is_lost:
-            self._runner.partitions_lost()
-            await self._runner.step(Change.LOST, held)
+            await self._runner.step(Change.LOST, self._runner.partitions_lost())
             self._is_lost = False
             self._must_join = True
-        elif not self._member.is_cooperative:
-            await self._runner.step(Change.REVOKED, held)
-        else:
-            topics = self._engine.subscription.topics
-            await self._runner.step(Change.REVOKED, [p for p in held if p.topic not in topics])
 
     async def _join(self) -> list[TopicPartition] | None:
         """One attempt; None if it has to be begun again."""
@@ -174,7 +172,7 @@ class ClassicGroup:
             await self._runner.step(Change.REVOKED, change.revoked)
             # Whoever is to get these waits for this member to join without them (KIP-429).
             self._rejoin()
-        if not self._is_lost:
+        if self._member.is_member:
             await self._runner.step(Change.ASSIGNED, change.added)
 
     # Heartbeats
@@ -206,8 +204,9 @@ class ClassicGroup:
             log.warning(
                 "poll was not called for %d ms (max.poll.interval.ms): leaving the group", timer.max_poll_interval_ms
             )
-            await self.leave("poll was not called for max.poll.interval.ms")
+            farewell = self.leave("poll was not called for max.poll.interval.ms")
             self._lose(Verdict.LOST)
+            await farewell
             return
         request = self._member.heartbeat_request(now_ms)
         response = await self._ask(request, HeartbeatResponse, self._settings.client.request_timeout_ms)
@@ -237,12 +236,15 @@ class ClassicGroup:
             self._member.forget()
         self._is_lost = bool(self._engine.cursors.partitions)
 
-    async def leave(self, reason: str) -> None:
-        member_id, must_tell = self._member.member_id, self._member.must_say_good_bye
-        # Forgotten before anything is waited for: whoever subscribes meanwhile joins as somebody new.
+    def leave(self, reason: str) -> Coroutine[Any, Any, None]:
+        """Is no member from now on; what this returns is to be awaited, and tells the coordinator."""
+        member_id = self._member.member_id if self._member.must_say_good_bye else None
         self._member.forget()
         self._must_join = True
-        if must_tell:
+        return self._say_good_bye(member_id, reason)
+
+    async def _say_good_bye(self, member_id: str | None, reason: str) -> None:
+        if member_id is not None:
             node_id = await self._engine.coordinator.node_id()
             connection = await self._engine.link.connection_to(node_id)
             request = self._member.leave_request(member_id, connection.version_for(LeaveGroupRequest), reason)

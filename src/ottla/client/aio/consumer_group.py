@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from ottla.base.errors import KafkaError
 from ottla.base.types import TopicPartition
@@ -46,20 +47,16 @@ class ConsumerProtocolGroup:
         self._changed.set()
 
     async def run(self) -> None:
-        try:
-            while True:
-                self._changed.clear()
-                try:
-                    await self._turn()
-                except KafkaError as e:
-                    if e.code not in UNREACHABLE and not e.retriable:
-                        raise
-                    self._engine.coordinator.forget()
-                    self._member.resend(self._engine.now_ms() + self._settings.client.retry_backoff_ms)
-                await self._pause()
-        finally:
-            if self._reconciling is not None:
-                self._reconciling.cancel()
+        while True:
+            self._changed.clear()
+            try:
+                await self._turn()
+            except KafkaError as e:
+                if e.code not in UNREACHABLE and not e.retriable:
+                    raise
+                self._engine.coordinator.forget()
+                self._member.resend(self._engine.now_ms() + self._settings.client.retry_backoff_ms)
+            await self._pause()
 
     async def _pause(self) -> None:
         now_ms = self._engine.now_ms()
@@ -68,6 +65,8 @@ class ConsumerProtocolGroup:
             due_ms = now_ms + 60_000
         elif self._runner.poll_timer.has_expired(now_ms):
             due_ms = now_ms + 100
+        elif self._is_giving_up:
+            due_ms = now_ms + 1000
         else:
             due_ms = min(self._member.heartbeat_due_ms(topics, self._owned), now_ms + 1000)
         try:
@@ -85,8 +84,11 @@ class ConsumerProtocolGroup:
                     "poll was not called for %d ms (max.poll.interval.ms): leaving the group",
                     self._settings.max_poll_interval_ms,
                 )
-                await self.leave("poll was not called for max.poll.interval.ms")
+                farewell = self.leave("poll was not called for max.poll.interval.ms")
                 self._lose()
+                await farewell
+            return
+        if self._is_giving_up:
             return
         if topics and now_ms >= self._member.heartbeat_due_ms(topics, self._owned):
             await self._beat(topics, now_ms)
@@ -138,18 +140,33 @@ class ConsumerProtocolGroup:
         self._changed.set()
 
     def _lose(self) -> None:
+        self._forget()
+        self._reconciling = self._engine.spawn(self._give_up(self._runner.partitions_lost()))
+
+    async def _give_up(self, lost: frozenset[TopicPartition]) -> None:
+        await self._runner.step(Change.LOST, lost)
+        self._changed.set()
+
+    @property
+    def _is_giving_up(self) -> bool:
+        """The group is joined again when the application knows what it has lost: as a member it could commit it."""
+        return not self._member.is_member and self._reconciling is not None and not self._reconciling.done()
+
+    def leave(self, reason: str) -> Coroutine[Any, Any, None]:
+        """Is no member from now on; what this returns is to be awaited, and tells the coordinator."""
+        request = self._member.leave_request()
+        self._forget()
+        return self._say_good_bye(request, reason)
+
+    def _forget(self) -> None:
         if self._reconciling is not None:
             self._reconciling.cancel()
-        self._member.forget()
-        self._runner.partitions_lost()
-        lost, self._owned = self._owned | self._engine.cursors.partitions, frozenset()
-        self._reconciling = self._engine.spawn(self._runner.step(Change.LOST, lost))
-
-    async def leave(self, reason: str) -> None:
-        request = self._member.leave_request()
+            self._reconciling = None
         self._member.forget()
         self._owned = frozenset()
+
+    async def _say_good_bye(self, request: ConsumerGroupHeartbeatRequest | None, reason: str) -> None:
         if request is not None:
             log.debug("leaving the group: %s", reason)
-            node_id = await self._engine.coordinator.node_id()
-            await self._engine.link.request(node_id, request, ConsumerGroupHeartbeatResponse)
+            # On the same connection as heartbeats: it must not come after one that joins again under the same id.
+            await self._ask(request)

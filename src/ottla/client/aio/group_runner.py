@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ottla.base.errors import KafkaError
@@ -56,6 +56,8 @@ class GroupRunner:
         self.poll_timer = PollTimer(self.settings.max_poll_interval_ms, engine.now_ms())
         self._commits = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._farewell: asyncio.Task[None] | None = None
+        """Tells the coordinator that this consumer has unsubscribed."""
         self._is_started = False
         self._protocol: ClassicGroup | ConsumerProtocolGroup | None = None
         if self.settings.group_id is not None:
@@ -89,18 +91,21 @@ class GroupRunner:
     def unsubscribed(self) -> None:
         self.stop()
         if self._protocol is not None and self._is_started:
-            self.engine.spawn(self._leave_quietly("the consumer has unsubscribed"))
+            farewell = self._protocol.leave("the consumer has unsubscribed")
+            self._farewell = self.engine.spawn(self._say_quietly(farewell))
 
-    async def _leave_quietly(self, reason: str) -> None:
+    async def _say_quietly(self, farewell: Awaitable[None]) -> None:
         try:
-            await self.leave(reason)
+            await farewell
         except KafkaError as e:
             log.info("the group was left without saying so: %s", e)
 
-    async def leave(self, reason: str = "the consumer is being closed") -> None:
+    async def leave(self) -> None:
         self.stop()
+        if self._farewell is not None:
+            await self._farewell
         if self._protocol is not None:
-            await self._protocol.leave(reason)
+            await self._protocol.leave("the consumer is being closed")
 
     def membership(self) -> Membership:
         if self._protocol is None or not self.engine.subscription.uses_group:
@@ -153,11 +158,16 @@ class GroupRunner:
         if step.change is not Change.ASSIGNED:
             self.engine.cursors.remove(step.partitions)
 
-    def partitions_lost(self) -> None:
-        """What waits to be given up in good order is already gone."""
-        for step in self.steps:
+    def partitions_lost(self) -> frozenset[TopicPartition]:
+        """What waits for a poll is already gone; returns what the listener is still to be told of."""
+        for step in list(self.steps):
             if step.change is Change.REVOKED:
                 step.change = Change.LOST
+            elif step.change is Change.ASSIGNED and step.partitions.isdisjoint(self.engine.cursors.partitions):
+                # No poll has begun with it, so the application has never had them.
+                step.finish()
+        going = [step.partitions for step in self.steps if step.change is Change.LOST]
+        return self.engine.cursors.partitions.difference(*going)
 
     async def before_step(self, step: RebalanceStep) -> None:
         """In the poll that carries the step out: everything returned so far counts as done."""
