@@ -466,6 +466,28 @@ def test_who_missed_a_generation_comes_back_as_itself() -> None:
         assert consumer.membership.member_id == name
 
 
+@pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_committed_offsets_are_asked_for_again_with_the_next_epoch(code: ErrorCode) -> None:
+    with (
+        EmbeddedBroker() as broker,
+        ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+        ottla.Consumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            group_protocol="consumer",
+        ) as consumer,
+    ):
+        broker.create_topic("t")
+        producer.send("t", b"value").result()
+        refused = broker.faults.error(ApiKey.OFFSET_FETCH, code, times=2)
+        consumer.subscribe(["t"])
+        assert len(read(consumer, 1)) == 1
+        assert refused.hits == 2
+        broker.faults.error(ApiKey.OFFSET_FETCH, code)
+        assert consumer.committed([TopicPartition("t", 0)]) == {("t", 0): None}
+
+
 def test_a_cancelled_poll_loses_no_rebalance(quick_broker: BrokerProcess, topic: str) -> None:
     async def run() -> None:
         diary = Diary()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ottla.base.errors import ERRORS, ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.cluster_link import GROUP
-from ottla.client.aio.position_finder import COORDINATOR_ERRORS, UNREACHABLE
+from ottla.client.aio.position_finder import COORDINATOR_ERRORS, MEMBER_ERRORS, UNREACHABLE
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.offset_requests import (
     Membership,
@@ -86,7 +86,7 @@ class Coordinator:
                 raise client_error(code, where=str(partition))
             return offsets
 
-        return await self._engine.retry(attempt, timeout_ms)
+        return await self._engine.retry(attempt, timeout_ms, retried=MEMBER_ERRORS)
 
     async def ask_committed(
         self, partitions: Iterable[TopicPartition]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 COORDINATOR_ERRORS = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
+MEMBER_ERRORS = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+"""Of KIP-848 groups: the answer is another one with the next epoch, or when the member has joined again."""
 UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 _FIRST_EPOCH_CHECK_FOR_CONSUMERS = 3
 
@@ -62,7 +64,7 @@ class PositionFinder:
     def _settle(self, asked: tuple[Cursor, int], error: ClientError) -> None:
         """An answer that was an error: tried again if it may pass, else the application is told."""
         cursor, turn = asked
-        if error.retriable or error.code in COORDINATOR_ERRORS or error.code in UNREACHABLE:
+        if error.retriable or error.code in COORDINATOR_ERRORS | MEMBER_ERRORS | UNREACHABLE:
             self._engine.metadata.request_update()
             self._delay([asked])
         elif cursor.turn == turn:
