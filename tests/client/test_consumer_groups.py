@@ -377,6 +377,28 @@ def test_a_static_member_keeps_its_place_over_a_restart(shell: Shell, topic: str
         wait_until(lambda: False, back, patience_s=10)
 
 
+def test_a_static_kip_848_member_keeps_its_place_from_others_too(shell: Shell, topic: str) -> None:
+    settings = {"group_id": topic, "group_protocol": "consumer"}
+    stays = shell(group_instance_id="a", **settings)
+    goes = shell(group_instance_id="b", **settings)
+    for consumer in (stays, goes):
+        consumer.subscribe([topic])
+    wait_until(lambda: are_shared(stays, goes), stays, goes)
+    held = goes.assignment
+    goes.close()
+    back = shell(group_instance_id="b", **settings)
+    back.subscribe([topic])
+    wait_until(lambda: back.assignment == held, stays, back)
+    back.unsubscribe()
+    back.subscribe([topic])
+    wait_until(lambda: back.assignment == held, stays, back)
+    usurper = shell(group_instance_id="b", **settings)
+    usurper.subscribe([topic])
+    with pytest.raises(FencedInstanceError, match="give every consumer its own"):
+        wait_until(lambda: False, usurper, patience_s=10)
+    wait_until(lambda: back.assignment == held, stays, back)
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_subscription_may_change(shell: Shell, topic: str, new_topic: str, protocol: str) -> None:
     other = make_topic(shell.bootstrap, f"{topic}-other")

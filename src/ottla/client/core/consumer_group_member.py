@@ -32,8 +32,6 @@ _VERDICTS = {
     ErrorCode.NOT_COORDINATOR: Verdict.FIND_COORDINATOR,
     ErrorCode.UNKNOWN_MEMBER_ID: Verdict.LOST,
     ErrorCode.FENCED_MEMBER_EPOCH: Verdict.LOST,
-    # The member that had the instance id has only just gone.
-    ErrorCode.UNRELEASED_INSTANCE_ID: Verdict.AGAIN,
 }
 
 
@@ -103,6 +101,13 @@ class ConsumerGroupMember:
         where = f"heartbeat in group {self._group_id}"
         if response.error_code == ErrorCode.FENCED_INSTANCE_ID:
             raise FencedInstanceError(f"{where}: another consumer uses {self._settings.group_instance_id}")
+        if response.error_code == ErrorCode.UNRELEASED_INSTANCE_ID:
+            raise FencedInstanceError(
+                f"{where}: a member of the group has the group.instance.id {self._settings.group_instance_id} already;"
+                " give every consumer its own. If the other one crashed, its id is free after the broker's"
+                " group.consumer.session.timeout.ms",
+                code=ErrorCode.UNRELEASED_INSTANCE_ID,
+            )
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             raise client_error(
                 response.error_code, "this broker has no consumer protocol; set group.protocol=classic", where=where

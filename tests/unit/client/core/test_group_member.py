@@ -285,7 +285,6 @@ def test_the_first_heartbeat_names_everything_and_later_ones_what_changed() -> N
         (ErrorCode.FENCED_MEMBER_EPOCH, Verdict.LOST),
         (ErrorCode.UNKNOWN_MEMBER_ID, Verdict.LOST),
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Verdict.AGAIN),
-        (ErrorCode.UNRELEASED_INSTANCE_ID, Verdict.AGAIN),
         (ErrorCode.NOT_COORDINATOR, Verdict.FIND_COORDINATOR),
     ],
 )
@@ -305,6 +304,14 @@ def test_a_fenced_member_joins_anew() -> None:
     found.forget()
     assert (found.membership().generation, found.membership().member_id) == (-1, "")
     assert (found.heartbeat_request(TOPICS, NOTHING, IDS, 0).member_epoch, found.target) == (0, None)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID])
+def test_an_instance_id_that_another_member_has(code: ErrorCode) -> None:
+    found = ConsumerGroupMember(settings(group_protocol="consumer", group_instance_id="i"), "id")
+    with pytest.raises(FencedInstanceError) as refused:
+        found.answered(heartbeat(error_code=code), 0)
+    assert (refused.value.code, refused.value.fatal, refused.value.retriable) == (code, True, False)
 
 
 def test_a_broker_without_the_protocol_says_what_to_do() -> None:
