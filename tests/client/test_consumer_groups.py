@@ -17,7 +17,7 @@ from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
 from ottla.client.core.group_protocol import GroupAssignor, GroupMemberInfo
 from ottla.client.core.rebalance import RebalanceListener
-from ottla.client.errors import ClientClosedError, CommitFailedError, FencedInstanceError
+from ottla.client.errors import ClientClosedError, CommitFailedError, FencedInstanceError, RebalanceInProgressError
 from ottla.testing import EmbeddedBroker
 from ottla.wire.api_keys import ApiKey
 from tests.broker_process import BrokerProcess
@@ -486,6 +486,26 @@ def test_who_missed_a_generation_comes_back_as_itself() -> None:
         producer.send("t", b"after").result()
         assert len(read(consumer, 1)) >= 1
         assert consumer.membership.member_id == name
+
+
+def test_a_commit_in_a_rebalance_can_be_made_after_it() -> None:
+    with (
+        EmbeddedBroker() as broker,
+        ottla.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g", enable_auto_commit=False) as consumer,
+    ):
+        broker.create_topic("t")
+        consumer.subscribe(["t"])
+        wait_until(lambda: bool(consumer.assignment), consumer)
+        broker.faults.error(ApiKey.OFFSET_COMMIT, ErrorCode.REBALANCE_IN_PROGRESS)
+        with pytest.raises(RebalanceInProgressError, match="poll, and then commit again") as early:
+            consumer.commit({("t", 0): 0})
+        assert early.value.retriable
+        consumer.poll()
+        consumer.commit({("t", 0): 0})
+        broker.faults.error(ApiKey.OFFSET_COMMIT, ErrorCode.ILLEGAL_GENERATION)
+        with pytest.raises(CommitFailedError, match="has gone on") as late:
+            consumer.commit({("t", 0): 0})
+        assert not late.value.retriable
 
 
 @pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])

@@ -34,6 +34,7 @@ __all__ = [
     "PartitionError",
     "ProcessingError",
     "ProducerFencedError",
+    "RebalanceInProgressError",
     "RecordTooLargeError",
     "SerializationError",
     "SubscriptionStateError",
@@ -209,6 +210,17 @@ class CommitFailedError(ClientError):
     commit will be read again by somebody."""
 
     code = ErrorCode.ILLEGAL_GENERATION
+
+
+class RebalanceInProgressError(CommitFailedError):
+    """The offsets were not committed, for the group is rebalancing. After a poll, those of the partitions that this
+    consumer still holds can be committed."""
+
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+
+    @property
+    def retriable(self) -> bool:
+        return True
 
 
 class ConcurrentUseError(ClientError):

@@ -17,7 +17,13 @@ from ottla.client.core.offset_requests import (
     read_commit,
     read_committed_offsets,
 )
-from ottla.client.errors import CommitFailedError, FencedInstanceError, SubscriptionStateError, client_error
+from ottla.client.errors import (
+    CommitFailedError,
+    FencedInstanceError,
+    RebalanceInProgressError,
+    SubscriptionStateError,
+    client_error,
+)
 from ottla.wire.apis.offset_commit import OffsetCommitResponse
 from ottla.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
@@ -30,7 +36,6 @@ _LOST_MEMBERSHIP: Final = frozenset(
     {
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
@@ -128,6 +133,10 @@ class Coordinator:
                     f"{ERRORS[ErrorCode(code)].message}; the group has gone on without this consumer's offsets."
                     " Poll more often or process less per poll if this happens without members coming or going",
                     code=ErrorCode(code),
+                )
+            if code == ErrorCode.REBALANCE_IN_PROGRESS:
+                raise RebalanceInProgressError(
+                    "the group is rebalancing; poll, and then commit again what this consumer still holds"
                 )
             if code == ErrorCode.FENCED_INSTANCE_ID:
                 raise FencedInstanceError("another consumer uses the same group.instance.id; close this one")
