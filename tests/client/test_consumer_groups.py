@@ -13,7 +13,7 @@ import pytest
 
 import ottla
 import ottla.client.aio as ottla_aio
-from ottla.base.errors import ErrorCode
+from ottla.base.errors import ErrorCode, InvalidConfigError
 from ottla.base.types import TopicPartition
 from ottla.client.core.group_protocol import GroupAssignor, GroupMemberInfo
 from ottla.client.core.rebalance import RebalanceListener
@@ -461,6 +461,14 @@ def test_a_kip_848_group_takes_foreign_members(shell: Shell, topic: str) -> None
     finally:
         foreign.close()
     wait_until(lambda: are_shared(ours), ours)
+
+
+@pytest.mark.parametrize("make", [ottla.Consumer, ottla_aio.Consumer])
+@pytest.mark.parametrize("given", [{"assignors": [GroupAssignor()]}, {"partition_assignment_strategy": "range"}])
+def test_members_of_kip_848_groups_assign_nothing(make: Any, given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfigError, match=r"group\.protocol=consumer") as refused:
+        make(bootstrap_servers="localhost:1", group_id="g", group_protocol="consumer", **given)
+    assert refused.value.key in ("assignors", "partition.assignment.strategy")
 
 
 def test_who_missed_a_generation_comes_back_as_itself() -> None:

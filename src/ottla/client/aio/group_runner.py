@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ottla.base.errors import KafkaError
+from ottla.base.errors import InvalidConfigError, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.classic_group import ClassicGroup
 from ottla.client.aio.consumer_engine import ConsumerEngine
@@ -60,8 +60,14 @@ class GroupRunner:
         """Tells the coordinator that this consumer has unsubscribed."""
         self._is_started = False
         self._protocol: ClassicGroup | ConsumerProtocolGroup | None = None
+        uses_new = self.settings.uses_consumer_protocol
+        if uses_new and assignors:
+            raise InvalidConfigError(
+                "assignors",
+                "assignors are of no use with group.protocol=consumer, where the broker assigns; leave them out, or set"
+                " group.protocol=classic. The broker's own are chosen with group.remote.assignor",
+            )
         if self.settings.group_id is not None:
-            uses_new = self.settings.uses_consumer_protocol
             self._protocol = ConsumerProtocolGroup(self) if uses_new else ClassicGroup(self, assignors)
         engine.on_metadata = self._metadata_changed
 
