@@ -516,6 +516,28 @@ def test_a_commit_in_a_rebalance_can_be_made_after_it() -> None:
         assert not late.value.retriable
 
 
+def test_a_generation_that_begins_without_the_commit_does_not_do_so_without_the_member() -> None:
+    with (
+        EmbeddedBroker() as broker,
+        ottla.Consumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id="g",
+            enable_auto_commit=False,
+            partition_assignment_strategy="cooperative-sticky",
+        ) as consumer,
+    ):
+        broker.create_topic("t")
+        broker.create_topic("another")
+        consumer.subscribe(["t"])
+        wait_until(lambda: bool(consumer.assignment), consumer)
+        joining = broker.faults.drop(ApiKey.JOIN_GROUP)
+        consumer.subscribe(["t", "another"])
+        joining.wait()
+        broker.faults.error(ApiKey.OFFSET_COMMIT, ErrorCode.ILLEGAL_GENERATION)
+        with pytest.raises(RebalanceInProgressError):
+            consumer.commit({("t", 0): 0})
+
+
 @pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
 def test_committed_offsets_are_asked_for_again_with_the_next_epoch(code: ErrorCode) -> None:
     with (

@@ -38,7 +38,7 @@ class ClassicGroup:
         self._member = ClassicMember(self._settings, choose_assignors(self._settings.assignors, assignors))
         self._must_join = True
         self._is_lost = False
-        self._is_joining = False
+        self.is_joining = False
         self._changed = asyncio.Event()
         self._joined_topics: frozenset[str] = frozenset()
         self._granted: frozenset[TopicPartition] = frozenset()
@@ -114,7 +114,7 @@ class ClassicGroup:
             return None
         self._must_join = False
         self._joined_topics = topics
-        self._is_joining = True
+        self.is_joining = True
         try:
             request = self._member.join_request(topics, self._engine.cursors.partitions)
             wait_ms = self._settings.max_poll_interval_ms + _JOIN_GRACE_MS
@@ -139,7 +139,7 @@ class ClassicGroup:
             await self._go_on(Verdict.FIND_COORDINATOR)
             return None
         finally:
-            self._is_joining = False
+            self.is_joining = False
             self._changed.set()
 
     async def _go_on(self, verdict: Verdict) -> bool:
@@ -222,7 +222,7 @@ class ClassicGroup:
 
     def _may_beat(self) -> bool:
         # A join or sync that waits at the coordinator is a sign of life itself.
-        return self._member.is_member and not self._is_joining
+        return self._member.is_member and not self.is_joining
 
     def _lose(self, verdict: Verdict) -> None:
         self._forget(verdict)

@@ -108,6 +108,7 @@ class Consumer(Generic[K, V]):
         self._group = GroupRunner(self._engine, assignors)
         self._engine.coordinator.membership = self._group.membership
         self._engine.coordinator.held = self._group.held
+        self._engine.coordinator.is_joining = self._group.is_joining
         chain = tuple(interceptors)
         self._commits = Commits(self._engine, self._group, chain)
         self._polls: Polls[K, V] = Polls(self._engine, self._group, self._commits, chain)

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 
 
 class ConsumerProtocolGroup:
+    is_joining = False
+    """The group goes on while a member joins."""
+
     def __init__(self, runner: GroupRunner) -> None:
         self._runner = runner
         self._engine = runner.engine

@@ -50,6 +50,7 @@ class Coordinator:
         """On whose behalf to commit; the group says if there is one."""
         self.held: Callable[[], frozenset[TopicPartition]] = lambda: engine.cursors.partitions
         """What the group has given this consumer."""
+        self.is_joining: Callable[[], bool] = lambda: False
 
     def group_id(self) -> str:
         if self._engine.settings.group_id is None:
@@ -128,19 +129,25 @@ class Coordinator:
             self.check(code)
             # A KIP-848 member's epoch may have gone up on the way; with the new one the commit is good.
             has_new_epoch = code == ErrorCode.STALE_MEMBER_EPOCH and self.membership() != membership
+            # The next generation may have begun on the way, with this member in it.
+            goes_on = code == ErrorCode.ILLEGAL_GENERATION and self._goes_on_from(membership)
+            if code == ErrorCode.REBALANCE_IN_PROGRESS or goes_on:
+                raise RebalanceInProgressError(
+                    "the group is rebalancing; poll, and then commit again what this consumer still holds"
+                )
             if code in _LOST_MEMBERSHIP and not has_new_epoch:
                 raise CommitFailedError(
                     f"{ERRORS[ErrorCode(code)].message}; the group has gone on without this consumer's offsets."
                     " Poll more often or process less per poll if this happens without members coming or going",
                     code=ErrorCode(code),
                 )
-            if code == ErrorCode.REBALANCE_IN_PROGRESS:
-                raise RebalanceInProgressError(
-                    "the group is rebalancing; poll, and then commit again what this consumer still holds"
-                )
             if code == ErrorCode.FENCED_INSTANCE_ID:
                 raise FencedInstanceError("another consumer uses the same group.instance.id; close this one")
             raise client_error(code, where=f"committing {partition}")
+
+    def _goes_on_from(self, earlier: Membership) -> bool:
+        now = self.membership()
+        return now.member_id == earlier.member_id and (self.is_joining() or now.generation > earlier.generation)
 
     def _membership_to_commit(self, partitions: Iterable[TopicPartition]) -> Membership:
         """Who shares partitions commits as a member, and only what it holds.

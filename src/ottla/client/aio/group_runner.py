@@ -122,6 +122,9 @@ class GroupRunner:
         """What this member may commit."""
         return self._protocol.held() if self._protocol is not None else frozenset()
 
+    def is_joining(self) -> bool:
+        return self._protocol is not None and self._protocol.is_joining
+
     # Metadata
 
     def _match_pattern(self) -> bool:
