@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, overload
 
@@ -110,7 +111,7 @@ class Consumer(Generic[K, V]):
         self._engine.coordinator.held = self._group.held
         self._engine.coordinator.is_joining = self._group.is_joining
         chain = tuple(interceptors)
-        self._commits = Commits(self._engine, self._group, chain)
+        self._commits = Commits(self._engine, chain)
         self._polls: Polls[K, V] = Polls(self._engine, self._group, self._commits, chain)
         self._is_started = False
 
@@ -134,33 +135,35 @@ class Consumer(Generic[K, V]):
 
     async def close(self, timeout: float = 30.0) -> None:
         """Commits if that is automatic, leaves the group, closes the connections. Closing twice is harmless."""
-        step = await self._begin_closing(timeout)
+        deadline_s = time.monotonic() + timeout
+        step = await self._begin_closing(deadline_s)
         try:
             if step is not None:
                 await self._polls.tell_listener(step)
         finally:
-            await self._finish_closing(timeout)
+            await self._finish_closing(deadline_s)
 
-    async def _begin_closing(self, timeout: float) -> RebalanceStep | None:
+    async def _begin_closing(self, deadline_s: float) -> RebalanceStep | None:
         """What the listener is to be told before the group is left."""
         if self._engine.is_closed or not self._is_started or self._engine.failure is not None:
             return None
-        try:
-            async with asyncio.timeout(timeout):
-                if self.settings.commits_automatically:
-                    await self._group.commit_quietly(self._engine.cursors.committable())
-        except TimeoutError:
-            log.warning("the consumer is closed without a last commit, which took longer than %s s", timeout)
+        left_s = max(0.0, deadline_s - time.monotonic())
+        self._commits.begin_last(int(left_s * 1000))
+        if not await self._commits.wait_ended(left_s):
+            log.warning("the consumer is closed before all commits are done, which took longer than %.1f s", left_s)
         return self._group.step_before_leaving()
 
-    async def _finish_closing(self, timeout: float) -> None:
+    async def _finish_closing(self, deadline_s: float) -> None:
         if self._engine.is_closed:
             return
         try:
-            async with asyncio.timeout(timeout):
+            # With no time left the coordinator is still told, but not waited for.
+            async with asyncio.timeout(max(0.0, deadline_s - time.monotonic())):
                 await self._group.leave()
-        except (KafkaError, TimeoutError) as e:
+        except KafkaError as e:
             log.warning("the consumer left its group without saying so: %s", e)
+        except TimeoutError:
+            log.warning("the consumer left its group without an answer: the time for closing is over")
         finally:
             await self._engine.close()
 

@@ -78,7 +78,7 @@ class ConsumerEngine:
         """Known from `start` on."""
         self._news = asyncio.Event()
         self._wake = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.coordinator = Coordinator(self)
         self._positions = PositionFinder(self)
         self._refreshing = False
@@ -95,13 +95,13 @@ class ConsumerEngine:
     def now_ms(self) -> int:
         return self.clock.monotonic_ms()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
         return task
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail_with(error)
@@ -343,8 +343,14 @@ class ConsumerEngine:
     # Trying again
 
     async def retry(
-        self, attempt: Callable[[], Awaitable[T]], timeout_ms: int, *, retried: frozenset[ErrorCode] = frozenset()
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        timeout_ms: int,
+        *,
+        retried: frozenset[ErrorCode] = frozenset(),
+        final: frozenset[ErrorCode] = frozenset(),
     ) -> T:
+        """What may pass is tried again, and the errors that are `retried`, but none that is `final`."""
         deadline_ms = self.now_ms() + timeout_ms
         tries = 0
         while True:
@@ -361,6 +367,7 @@ class ConsumerEngine:
                 client = self.settings.client
                 pause_ms = backoff_ms(tries, client.retry_backoff_ms, client.retry_backoff_max_ms)
                 may_pass = ERRORS[e.code].retriable or e.code in retried or e.code in UNREACHABLE
+                may_pass = may_pass and e.code not in final
                 if isinstance(e, CommitFailedError) or not may_pass or self.now_ms() + pause_ms > deadline_ms:
                     raise as_client_error(e) from e.__cause__
                 if ERRORS[e.code].refreshes_metadata or e.code in UNREACHABLE:

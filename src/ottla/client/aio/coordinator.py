@@ -116,9 +116,18 @@ class Coordinator:
             raise client_error(answer.error_code, where=f"group {self._engine.settings.group_id}")
         return answer.offsets, answer.errors
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int) -> None:
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        timeout_ms: int,
+        *,
+        final: frozenset[ErrorCode] = frozenset(),
+    ) -> None:
+        """Tries again until `timeout_ms` are over, except after the errors that are `final`."""
         if offsets:
-            await self._engine.retry(lambda: self._commit_once(offsets), timeout_ms, retried=_COMMIT_RETRIED)
+            await self._engine.retry(
+                lambda: self._commit_once(offsets), timeout_ms, retried=_COMMIT_RETRIED, final=final
+            )
 
     async def _commit_once(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         membership = self._membership_to_commit(offsets)

@@ -9,27 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from ottla.base.errors import InvalidConfigError, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.classic_group import ClassicGroup
+from ottla.client.aio.commits import CommitTask
 from ottla.client.aio.consumer_engine import ConsumerEngine
 from ottla.client.aio.consumer_group import ConsumerProtocolGroup
-from ottla.client.aio.position_finder import as_client_error
-from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.group_member import PollTimer
 from ottla.client.core.group_protocol import GroupAssignor
 from ottla.client.core.offset_requests import Membership
 from ottla.client.core.rebalance import Change
-from ottla.client.errors import ClientError
 
 log = logging.getLogger(__name__)
 
 
 class RebalanceStep:
     """Something the listener is told; partitions that go are gone when it is finished."""
+
+    commit: CommitTask | None = None
+    """Of partitions that go: what has to be done before the listener is told."""
 
     def __init__(
         self, change: Change, partitions: Collection[TopicPartition], on_finish: Callable[[], None] | None = None
@@ -43,6 +44,8 @@ class RebalanceStep:
         await self._finished.wait()
 
     def finish(self) -> None:
+        if self.commit is not None:
+            self.commit.cancel()
         if self._on_finish is not None:
             self._on_finish()
         self._finished.set()
@@ -54,7 +57,6 @@ class GroupRunner:
         self.settings = engine.settings
         self.steps: deque[RebalanceStep] = deque()
         self.poll_timer = PollTimer(self.settings.max_poll_interval_ms, engine.now_ms())
-        self._commits = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._farewell: asyncio.Task[None] | None = None
         """Tells the coordinator that this consumer has unsubscribed."""
@@ -178,13 +180,11 @@ class GroupRunner:
         going = [step.partitions for step in self.steps if step.change is Change.LOST]
         return self.engine.cursors.partitions.difference(*going)
 
-    async def before_step(self, step: RebalanceStep) -> None:
-        """In the poll that carries the step out: everything returned so far counts as done."""
+    def before_step(self, step: RebalanceStep) -> None:
+        """In the poll that carries the step out."""
         if step.change is Change.ASSIGNED:
             self.engine.cursors.add(step.partitions)
             self.engine.wake()
-        if step.change is Change.REVOKED and self.settings.commits_automatically:
-            await self.commit_quietly(self.engine.cursors.committable(step.partitions))
 
     def step_before_leaving(self) -> RebalanceStep | None:
         held = self.engine.cursors.partitions
@@ -193,19 +193,3 @@ class GroupRunner:
         change = Change.REVOKED if self.membership().is_member else Change.LOST
         step = RebalanceStep(change, held, lambda: self._finished(step))
         return step
-
-    # Commits
-
-    async def commit_in_turn(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> ClientError | None:
-        """One try, after those begun before: an older commit must not undo a newer one."""
-        async with self._commits:
-            try:
-                await self.engine.coordinator.commit(offsets, self.settings.client.request_timeout_ms)
-            except KafkaError as e:
-                return as_client_error(e)
-        return None
-
-    async def commit_quietly(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        error = await self.commit_in_turn(offsets)
-        if error is not None:
-            log.warning("offsets were not committed: %s", error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Sequence
 from typing import Generic, cast
 
@@ -18,6 +19,8 @@ from ottla.client.core.consumer_record import AnyRecord, ConsumerRecord, K, V
 from ottla.client.core.fetched_data import AwaitedRecord
 from ottla.client.core.handout import ClaimedData
 from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceListener
+
+log = logging.getLogger(__name__)
 
 
 class Polls(Generic[K, V]):
@@ -42,7 +45,7 @@ class Polls(Generic[K, V]):
             step = await self._wait(deadline_s - loop.time())
             if step is not None:
                 return step
-            records = self._take(records_max)
+            records = [] if self._group.steps else self._take(records_max)
             # What came may all have been hidden: markers, and what was aborted.
             if records or loop.time() >= deadline_s:
                 return self._intercepted(records)
@@ -55,7 +58,7 @@ class Polls(Generic[K, V]):
         step = await self._wait(timeout_s)
         if step is not None:
             return step
-        claimed = self._engine.handout.claim(bytes_max)
+        claimed = [] if self._group.steps else self._engine.handout.claim(bytes_max)
         self._engine.taken()
         return claimed
 
@@ -126,7 +129,10 @@ class Polls(Generic[K, V]):
         self._engine.wake()
 
     async def _wait(self, timeout_s: float) -> RebalanceStep | None:
-        """Until there are records to take, or nothing has come in time; a step has to be told to the listener first."""
+        """Until there are records to take, or nothing has come in time; a step has to be told to the listener first.
+
+        While there are steps nothing may be taken: partitions that are about to go have been committed as they are.
+        """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         with self._group.polling():
@@ -137,7 +143,10 @@ class Polls(Generic[K, V]):
                 if self._group.steps:
                     # It stays first in line until it is finished: this poll may be cancelled before that.
                     step = self._group.steps[0]
-                    await self._group.before_step(step)
+                    is_committed = await self._commit_before(step, deadline_s - loop.time())
+                    if not is_committed:
+                        return None
+                    self._group.before_step(step)
                     return step
                 self._commits.begin_if_due()
                 if self._engine.handout.has_records():
@@ -147,12 +156,29 @@ class Polls(Generic[K, V]):
                     # With no time to wait, others in the loop still have to get their turn.
                     await asyncio.sleep(0)
                     return None
-                await self._engine.wait_for_news(left_s)
+                await self._engine.wait_for_news(min(left_s, self._commits.due_s()))
+
+    async def _commit_before(self, step: RebalanceStep, timeout_s: float) -> bool:
+        """Whether the listener may be told; if not, the commit goes on, and the next poll looks again."""
+        if step.change is not Change.REVOKED:
+            return True
+        if step.commit is None:
+            # The others wait for these partitions, and whoever is too late has lost them all.
+            settings = self._engine.settings
+            timeout_ms = min(settings.api_timeout_ms, settings.max_poll_interval_ms)
+            step.commit = self._commits.begin_last(timeout_ms, step.partitions)
+        if step.commit is not None:
+            await asyncio.wait({step.commit}, timeout=max(0.0, timeout_s))
+        return step.commit is None or step.commit.done()
 
     def _intercepted(self, records: list[AnyRecord]) -> list[ConsumerRecord[K, V]]:
         if records:
             for interceptor in self._interceptors:
-                records = interceptor.on_consume(records)
+                try:
+                    # It may have changed the list before it fails.
+                    records = interceptor.on_consume(list(records))
+                except Exception:
+                    log.exception("the interceptor %r failed, and the records pass it by", interceptor)
         return cast("list[ConsumerRecord[K, V]]", records)
 
     # Listeners

@@ -137,13 +137,14 @@ class Consumer(Generic[K, V]):
             return
         self._is_closing = True
         try:
-            step = self._loop.call(self._inner._begin_closing(timeout))
+            deadline_s = time.monotonic() + timeout
+            step = self._loop.call(self._inner._begin_closing(deadline_s))
             try:
                 if step is not None:
                     self._tell_listener(step)
             finally:
                 self._is_closed = True
-                self._loop.call(self._inner._finish_closing(timeout))
+                self._loop.call(self._inner._finish_closing(deadline_s))
         finally:
             self._is_closed = True
             self._loop.stop()

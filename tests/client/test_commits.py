@@ -1,0 +1,277 @@
+"""Commits in trouble: their order, how long they may hold up a poll, and callbacks that fail; both shells."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from ottla.base.types import TopicPartition
+from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.errors import ClientClosedError, ClientError
+from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
+from tests.client.conftest import QUICK_GROUPS
+from tests.client.consumer_shells import PATIENCE_S, Shell, open_shell, read, wait_until, write
+
+VALUES = [b"value-%d" % number for number in range(20)]
+QUICK = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 50}
+PROTOCOLS = {"classic": QUICK, "consumer": {"group_protocol": "consumer"}}
+PROMPTLY_S = 5.0
+"""Far more than the polls of these tests may wait, and far less than any time-out of a request."""
+
+
+@pytest.fixture(scope="module")
+def running_broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(config=dict(QUICK_GROUPS)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(running_broker: EmbeddedBroker) -> Iterator[EmbeddedBroker]:
+    yield running_broker
+    running_broker.faults.clear()
+
+
+@pytest.fixture(params=["sync", "aio"])
+def shell(request: pytest.FixtureRequest, broker: EmbeddedBroker) -> Iterator[Shell]:
+    with open_shell(request.param, broker.bootstrap_servers) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker, new_topic: str) -> str:
+    broker.create_topic(new_topic, partitions=2)
+    write(broker.bootstrap_servers, new_topic, VALUES)
+    return new_topic
+
+
+class Outcomes:
+    def __init__(self) -> None:
+        self.errors: list[ClientError | None] = []
+
+    def __call__(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: ClientError | None) -> None:
+        self.errors.append(error)
+
+
+class Interceptor:
+    def __init__(self) -> None:
+        self.commits: list[Mapping[TopicPartition, OffsetAndMetadata]] = []
+
+    def on_consume(self, records: list[Any]) -> list[Any]:
+        return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self.commits.append(offsets)
+
+
+class Failing:
+    def on_consume(self, records: list[Any]) -> list[Any]:
+        records.clear()
+        raise RuntimeError("on_consume")
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        raise RuntimeError("on_commit")
+
+
+def committed(consumer: Any, partition: TopicPartition) -> int | None:
+    found = consumer.committed([partition])[partition]
+    return None if found is None else int(found.offset)
+
+
+def are_shared(*consumers: Any) -> bool:
+    return all(len(consumer.assignment) == 2 // len(consumers) for consumer in consumers)
+
+
+def poll_promptly(consumer: Any) -> list[Any]:
+    start_s = time.monotonic()
+    records: list[Any] = consumer.poll(0.05)
+    assert time.monotonic() - start_s < PROMPTLY_S
+    return records
+
+
+# Order
+
+
+def test_a_commit_waits_for_those_begun_before(broker: EmbeddedBroker, shell: Shell, topic: str) -> None:
+    consumer = shell(group_id=topic, enable_auto_commit=False)
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    consumer.commit({partition: 1})
+    outcomes = Outcomes()
+    broker.faults.error(ApiKey.OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    consumer.commit_async({partition: 5}, outcomes)
+    consumer.commit({partition: 15})
+    # The first was not tried again, and its callback was called before the second was done.
+    assert [error.code for error in outcomes.errors if error] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    assert committed(consumer, partition) == 15
+    broker.faults.delay(ApiKey.OFFSET_COMMIT, 100)
+    for offset in (6, 7, 8):
+        consumer.commit_async({partition: offset}, outcomes)
+    consumer.commit({partition: 16})
+    assert outcomes.errors[1:] == [None] * 3
+    assert committed(consumer, partition) == 16
+
+
+def test_a_commit_says_if_its_turn_does_not_come(broker: EmbeddedBroker, shell: Shell, topic: str) -> None:
+    consumer = shell(group_id=topic, enable_auto_commit=False)
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    outcomes = Outcomes()
+    broker.faults.drop(ApiKey.OFFSET_COMMIT)
+    consumer.commit_async({partition: 5}, outcomes)
+    with pytest.raises(ClientError, match="earlier commits") as refused:
+        consumer.commit({partition: 15}, timeout=0.05)
+    assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+    consumer.close(timeout=0.05)
+    assert [type(error) for error in outcomes.errors] == [ClientClosedError]
+
+
+def test_offsets_that_cannot_be_sent_are_refused(shell: Shell, topic: str) -> None:
+    consumer = shell(group_id=topic, enable_auto_commit=False)
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    for wrong in (5.5, 2**70):
+        with pytest.raises(ClientError, match="cannot be committed"):
+            consumer.commit({partition: wrong})
+    consumer.commit({partition: 5})
+    assert committed(consumer, partition) == 5
+
+
+def test_one_automatic_commit_at_a_time(broker: EmbeddedBroker, shell: Shell, topic: str) -> None:
+    consumer = shell(group_id=topic, auto_commit_interval_ms=1)
+    consumer.assign([(topic, 0)])
+    silent = broker.faults.drop(ApiKey.OFFSET_COMMIT)
+    wait_until(lambda: silent.hits == 1, consumer)
+    for _ in range(10):
+        consumer.poll(0.005)
+    assert len(consumer._inner._commits._pending) == 1
+    consumer.close(timeout=0.05)
+
+
+def test_automatic_commits_go_on_after_trouble(broker: EmbeddedBroker, shell: Shell, topic: str) -> None:
+    consumer = shell(group_id=topic, auto_commit_interval_ms=10)
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    broker.faults.error(ApiKey.OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=3)
+    read(consumer, 20)
+    wait_until(lambda: committed(consumer, partition) == 20, consumer)
+
+
+# Partitions that go
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_commit_before_a_revocation_does_not_hold_up_polls(
+    broker: EmbeddedBroker, shell: Shell, topic: str, protocol: str
+) -> None:
+    first = shell(group_id=topic, **PROTOCOLS[protocol])
+    first.subscribe([topic])
+    read(first, 20)
+    loading = broker.faults.error(ApiKey.OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=None)
+    second = shell(group_id=topic, **PROTOCOLS[protocol])
+    second.subscribe([topic])
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not loading.hits:
+        assert time.monotonic() < deadline_s
+        assert poll_promptly(first) == poll_promptly(second) == []
+    write(broker.bootstrap_servers, topic, [b"meanwhile"])
+    while loading.hits < 3:
+        assert time.monotonic() < deadline_s
+        # What came now was not there when the commit was begun, so it must not be handed out before the revocation.
+        assert poll_promptly(first) == []
+    loading.cancel()
+    late = wait_until(lambda: are_shared(first, second), first, second)
+    while not late:
+        assert time.monotonic() < deadline_s
+        late = first.poll(0.05) + second.poll(0.05)
+    assert [record.value for record in late] == [b"meanwhile"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_offsets_of_a_deleted_topic_do_not_hold_up_a_revocation(
+    broker: EmbeddedBroker, shell: Shell, topic: str, protocol: str
+) -> None:
+    first = shell(group_id=topic, **PROTOCOLS[protocol])
+    first.subscribe([topic])
+    read(first, 20)
+    broker.faults.error(ApiKey.OFFSET_COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, times=None)
+    second = shell(group_id=topic, **PROTOCOLS[protocol])
+    second.subscribe([topic])
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not are_shared(first, second):
+        assert time.monotonic() < deadline_s
+        poll_promptly(first)
+        poll_promptly(second)
+    start_s = time.monotonic()
+    first.close()
+    assert time.monotonic() - start_s < PROMPTLY_S
+
+
+def test_interceptors_hear_of_commits_when_partitions_go(shell: Shell, topic: str) -> None:
+    seen, at_the_end = Interceptor(), Interceptor()
+    first = shell(group_id=topic, interceptors=[seen], **QUICK)
+    first.subscribe([topic])
+    read(first, 20)
+    second = shell(group_id=topic, interceptors=[at_the_end], **QUICK)
+    second.subscribe([topic])
+    wait_until(lambda: are_shared(first, second), first, second)
+    assert [offsets[TopicPartition(topic, 0)].offset for offsets in seen.commits] == [20]
+    wait_until(lambda: bool(second._inner._engine.cursors.committable()), first, second)
+    held = set(second.assignment)
+    second.close()
+    assert [set(offsets) for offsets in at_the_end.commits] == [held]
+
+
+def test_closing_waits_for_commits(broker: EmbeddedBroker, shell: Shell, topic: str) -> None:
+    consumer = shell(group_id=topic, enable_auto_commit=False)
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    outcomes = Outcomes()
+    broker.faults.delay(ApiKey.OFFSET_COMMIT, 100)
+    consumer.commit_async({partition: 5}, outcomes)
+    consumer.close()
+    assert outcomes.errors == [None]
+    assert committed(shell(group_id=topic), partition) == 5
+
+
+def test_closing_takes_no_longer_than_it_may(
+    broker: EmbeddedBroker, shell: Shell, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = shell(group_id=topic, **QUICK)
+    consumer.subscribe([topic])
+    read(consumer, 20)
+    for api in (ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP):
+        broker.faults.drop(api, times=None)
+    start_s = time.monotonic()
+    consumer.close(timeout=1)
+    assert 0.9 < time.monotonic() - start_s < 1.9
+    assert "the time for closing is over" in caplog.text
+
+
+# Code that is not ours
+
+
+def test_what_callbacks_and_interceptors_raise_changes_nothing(
+    shell: Shell, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    called = []
+
+    def fail(offsets: Mapping[TopicPartition, OffsetAndMetadata], error: ClientError | None) -> None:
+        called.append(error)
+        raise RuntimeError("callback")
+
+    seen = Interceptor()
+    consumer = shell(group_id=topic, enable_auto_commit=False, interceptors=[Failing(), seen])
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    assert [record.value for record in read(consumer, 20)] == VALUES
+    consumer.commit_async({partition: 5}, fail)
+    wait_until(lambda: called == [None], consumer)
+    consumer.commit({partition: 6})
+    assert committed(consumer, partition) == 6
+    assert len(seen.commits) == 2
+    assert all(reason in caplog.text for reason in ("on_consume", "on_commit", "RuntimeError: callback"))
+    write(shell.bootstrap, topic, [b"more"])
+    assert [record.value for record in read(consumer, 1)] == [b"more"]
