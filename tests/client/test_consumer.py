@@ -285,6 +285,25 @@ def test_choices_exclude_each_other(shell: Shell, topic: str) -> None:
         shell().subscribe([topic])
 
 
+def test_a_poll_needs_something_to_read(shell: Shell, topic: str) -> None:
+    consumer = shell(group_id=topic)
+    for poll in (consumer.poll, consumer.poll_arrow):
+        with pytest.raises(SubscriptionStateError, match=r"subscribe\(\) or assign\(\) first"):
+            poll(PATIENCE_S)
+    for wrong in (None, [None], [b"bytes"], ["a b"], "text", [""]):
+        with pytest.raises(SubscriptionStateError):
+            consumer.subscribe(wrong)
+    consumer.assign([(topic, 0)])
+    assert consumer.poll() == []
+    for poll in (consumer.poll, consumer.poll_arrow):
+        for wrong in (0, -1):
+            with pytest.raises(ValueError, match="max_records must be at least 1"):
+                poll(PATIENCE_S, max_records=wrong)
+    consumer.assign([])
+    with pytest.raises(SubscriptionStateError):
+        consumer.poll()
+
+
 def test_bad_settings_say_what_is_meant(shell: Shell) -> None:
     with pytest.raises(InvalidConfigError, match=r"did you mean group\.id"):
         shell(group_ids="a")

@@ -17,7 +17,13 @@ from ottla.base.errors import ErrorCode, InvalidConfigError
 from ottla.base.types import TopicPartition
 from ottla.client.core.group_protocol import GroupAssignor, GroupMemberInfo
 from ottla.client.core.rebalance import RebalanceListener
-from ottla.client.errors import ClientClosedError, CommitFailedError, FencedInstanceError, RebalanceInProgressError
+from ottla.client.errors import (
+    ClientClosedError,
+    CommitFailedError,
+    ConcurrentUseError,
+    FencedInstanceError,
+    RebalanceInProgressError,
+)
 from ottla.testing import EmbeddedBroker
 from ottla.wire.api_keys import ApiKey
 from tests.broker_process import BrokerProcess
@@ -271,7 +277,10 @@ def test_what_was_lost_before_a_poll_could_take_it_never_came(shell: Shell, topi
     slow = shell(group_id=topic, max_poll_interval_ms=700, **PROTOCOLS[protocol])
     other = shell(group_id=topic, **PROTOCOLS[protocol])
     slow.subscribe([topic], listener=diary)
-    wait_until(lambda: is_member(slow), other)
+    # With asyncio nothing goes on while nobody polls.
+    bystander = shell()
+    bystander.assign([(topic, 0)])
+    wait_until(lambda: is_member(slow), bystander)
     other.subscribe([topic])
     wait_until(lambda: are_shared(other), other)
     assert diary.entries == []
@@ -580,10 +589,49 @@ def test_a_cancelled_poll_loses_no_rebalance(quick_broker: BrokerProcess, topic:
     asyncio.run(run())
 
 
+def test_one_task_polls_at_a_time(quick_broker: BrokerProcess, topic: str) -> None:
+    async def run() -> None:
+        class Slow(Diary):
+            async def on_assigned(self, partitions: Collection[TopicPartition]) -> None:  # type: ignore[override]
+                self._note("assigned", partitions)
+                with pytest.raises(ConcurrentUseError, match="another task"):
+                    await consumer.poll()
+
+        diary = Slow()
+        async with ottla_aio.Consumer(
+            bootstrap_servers=quick_broker.bootstrap, group_id=topic, auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.subscribe([topic], listener=diary)
+            found = await asyncio.gather(
+                consumer.poll(PATIENCE_S), consumer.poll(), consumer.poll_arrow(), return_exceptions=True
+            )
+            assert isinstance(found[0], list) and found[0]
+            assert [type(error) for error in found[1:]] == [ConcurrentUseError, ConcurrentUseError]
+            assert diary.entries == [("assigned", frozenset(range(4)))]
+            await consumer.poll()
+
+    asyncio.run(run())
+
+
+def test_a_listener_may_close_the_consumer(shell: Shell, topic: str) -> None:
+    class Closing(Diary):
+        def on_assigned(self, partitions: Collection[TopicPartition]) -> Any:
+            self._note("assigned", partitions)
+            return consumer._inner.close() if shell.kind == "aio" else consumer.close()
+
+    diary = Closing()
+    consumer = shell(group_id=topic, **QUICK)
+    consumer.subscribe([topic], listener=diary)
+    with pytest.raises(ClientClosedError):
+        wait_until(lambda: False, consumer)
+    assert diary.entries == [("assigned", frozenset(range(4))), ("revoked", frozenset(range(4)))]
+
+
 def test_closing_ends_a_poll_that_waits(quick_broker: BrokerProcess, topic: str) -> None:
     async def run() -> None:
         consumer = ottla_aio.Consumer(bootstrap_servers=quick_broker.bootstrap)
         await consumer.start()
+        consumer.assign([(topic, 77)])
         waiting = asyncio.ensure_future(consumer.poll(PATIENCE_S))
         await asyncio.sleep(0.05)
         await consumer.close()

@@ -224,7 +224,7 @@ class RebalanceInProgressError(CommitFailedError):
 
 
 class ConcurrentUseError(ClientError):
-    """Two threads poll one consumer."""
+    """Two threads, or two tasks, poll one consumer."""
 
     code = ErrorCode.INVALID_REQUEST
 

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, overload
 
 from ottla.base.errors import ErrorCode, KafkaError
@@ -26,8 +27,9 @@ from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
 from ottla.client.core.on_demand import load_fetched_columns
 from ottla.client.core.rebalance import ConsumerInterceptor, RebalanceListener
 from ottla.client.core.settings import merge_settings
+from ottla.client.core.subscription import topic_names
 from ottla.client.core.topic_info import PartitionInfo
-from ottla.client.errors import ClientClosedError, ClientError, CommitFailedError
+from ottla.client.errors import ClientClosedError, ClientError, CommitFailedError, ConcurrentUseError
 
 log = logging.getLogger(__name__)
 T_co = TypeVar("T_co", covariant=True)
@@ -114,6 +116,7 @@ class Consumer(Generic[K, V]):
         self._commits = Commits(self._engine, chain)
         self._polls: Polls[K, V] = Polls(self._engine, self._group, self._commits, chain)
         self._is_started = False
+        self._is_polling = False
 
     # Life
 
@@ -189,10 +192,10 @@ class Consumer(Generic[K, V]):
         self._engine.coordinator.group_id()
         if isinstance(topics, re.Pattern):
             self._engine.subscription.subscribe_pattern(topics, excluded)
-        elif not topics and not isinstance(topics, str):
-            return self.unsubscribe()
+        elif names := topic_names(topics):
+            self._engine.subscription.subscribe(names)
         else:
-            self._engine.subscription.subscribe(topics)
+            return self.unsubscribe()
         self._polls.listener = listener
         self._engine.metadata.request_update()
         self._group.subscription_changed()
@@ -238,15 +241,35 @@ class Consumer(Generic[K, V]):
 
         Rebalances take place in here, so it has to be called at least every `max.poll.interval.ms`.
         """
+        records_max = self._records_max(max_records)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout
+        with self._one_poll():
+            while True:
+                found = await self._polls.next_records(deadline_s - loop.time(), records_max)
+                if not isinstance(found, RebalanceStep):
+                    return found
+                await self._polls.tell_listener(found)
+
+    def _records_max(self, wanted: int | None) -> int:
+        if wanted is None:
+            return self.settings.max_poll_records
+        if wanted < 1:
+            raise ValueError(f"max_records must be at least 1, but was {wanted}")
+        return wanted
+
+    @contextmanager
+    def _one_poll(self) -> Iterator[None]:
         self._check_started()
-        self._polls.begin()
-        records_max = max_records or self.settings.max_poll_records
-        deadline_s = asyncio.get_running_loop().time() + timeout
-        while True:
-            found = await self._polls.next_records(deadline_s - asyncio.get_running_loop().time(), records_max)
-            if not isinstance(found, RebalanceStep):
-                return found
-            await self._polls.tell_listener(found)
+        self._engine.subscription.check_made()
+        if self._is_polling:
+            raise ConcurrentUseError("another task is polling this consumer; give every task its own")
+        self._is_polling = True
+        try:
+            self._polls.begin()
+            yield
+        finally:
+            self._is_polling = False
 
     async def poll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Iterable[str] | None = None
@@ -256,21 +279,21 @@ class Consumer(Generic[K, V]):
         The columns are key, value, topic, partition, offset, timestamp and timestampType, and headers if they are
         asked for. Positions, commits and rebalances are as with `poll`; deserializers and interceptors see no columns.
         """
-        self._check_started()
         reading = load_fetched_columns()
         schema = reading.chosen_columns(columns)
-        self._polls.begin()
+        rows_max = None if max_records is None else self._records_max(max_records)
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout
-        while True:
-            claimed = await self._polls.next_claim(deadline_s - loop.time(), reading.CLAIM_BYTES)
-            if isinstance(claimed, RebalanceStep):
-                await self._polls.tell_listener(claimed)
-                continue
-            batch = reading.decode_claimed(claimed, schema, max_records)
-            # What came may all have been hidden: markers, and what was aborted.
-            if batch.num_rows or loop.time() >= deadline_s:
-                return batch
+        with self._one_poll():
+            while True:
+                claimed = await self._polls.next_claim(deadline_s - loop.time(), reading.CLAIM_BYTES)
+                if isinstance(claimed, RebalanceStep):
+                    await self._polls.tell_listener(claimed)
+                    continue
+                batch = reading.decode_claimed(claimed, schema, rows_max)
+                # What came may all have been hidden: markers, and what was aborted.
+                if batch.num_rows or loop.time() >= deadline_s:
+                    return batch
 
     async def to_arrow(
         self, what: Readable, start: Bounds = "earliest", end: Bounds = "latest", columns: Iterable[str] | None = None

@@ -6,10 +6,11 @@ Owns the choice and nothing of the partitions themselves: positions are the curs
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from ottla.base.types import TopicPartition
 from ottla.client.errors import SubscriptionStateError
+from ottla.machines.cluster.topic_names import why_illegal
 
 
 class Subscription:
@@ -39,17 +40,19 @@ class Subscription:
         """The topics subscribed to; of a pattern, those that matched when last looked."""
         return self._matched if self._pattern is not None else self._topics
 
-    def subscribe(self, topics: Collection[str]) -> None:
-        if isinstance(topics, str):
-            raise SubscriptionStateError(f"subscribe() takes a list of topics, or a compiled pattern: [{topics!r}]?")
-        names = frozenset(topics)
-        if "" in names:
-            raise SubscriptionStateError("the name of a topic must not be empty")
+    def check_made(self) -> None:
+        if not self.uses_group and not self._is_manual:
+            raise SubscriptionStateError("this consumer has nothing to read; call subscribe() or assign() first")
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        names = topic_names(topics)
         self._refuse_mixing("topics", self._pattern is not None or self._is_manual)
         self._topics = names
 
     def subscribe_pattern(self, pattern: re.Pattern[str], excluded: re.Pattern[str] | None = None) -> None:
         """`excluded` are names that the pattern shall not match; they are compared with all of it."""
+        if not isinstance(pattern.pattern, str):
+            raise SubscriptionStateError(f"a pattern for topics is made of text, not of bytes: {pattern.pattern!r}")
         self._refuse_mixing("a pattern", bool(self._topics) or self._is_manual)
         if (self._pattern, self._excluded) != (pattern, excluded):
             self._pattern, self._excluded = pattern, excluded
@@ -84,3 +87,16 @@ class Subscription:
         if is_mixed:
             now = "partitions" if self._is_manual else "a pattern" if self._pattern is not None else "topics"
             raise SubscriptionStateError(f"this consumer reads {now}; call unsubscribe() before it is given {wanted}")
+
+
+def topic_names(topics: Iterable[str]) -> frozenset[str]:
+    """The topics somebody subscribes to, if they can be that."""
+    if isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
+        raise SubscriptionStateError(f"subscribe() takes a list of topics, or a compiled pattern, not {topics!r}")
+    names = frozenset(topics)
+    for name in names:
+        if not isinstance(name, str):
+            raise SubscriptionStateError(f"the name of a topic is text, not {name!r}")
+        if (reason := why_illegal(name)) is not None:
+            raise SubscriptionStateError(reason)
+    return names

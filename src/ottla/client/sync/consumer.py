@@ -174,9 +174,9 @@ class Consumer(Generic[K, V]):
 
         Rebalances take place in here, so it has to be called at least every `max.poll.interval.ms`.
         """
+        records_max = self._inner._records_max(max_records)
         self._begin_poll()
         try:
-            records_max = max_records or self.settings.max_poll_records
             polls = self._inner._polls
             # What is left of a batch, or has come by now, needs no detour through the loop.
             return (
@@ -198,6 +198,7 @@ class Consumer(Generic[K, V]):
 
     def _begin_poll(self) -> None:
         self._check_usable()
+        self._inner._engine.subscription.check_made()
         if not self._polling.acquire(blocking=False):
             raise ConcurrentUseError("another thread is polling this consumer; give every thread its own")
         self._inner._polls.begin()
@@ -212,11 +213,12 @@ class Consumer(Generic[K, V]):
         """
         reading = load_fetched_columns()
         schema = reading.chosen_columns(columns)
+        rows_max = None if max_records is None else self._inner._records_max(max_records)
         self._begin_poll()
         try:
             deadline_s = time.monotonic() + timeout
             while True:
-                batch = reading.decode_claimed(self._claim(deadline_s, reading.CLAIM_BYTES), schema, max_records)
+                batch = reading.decode_claimed(self._claim(deadline_s, reading.CLAIM_BYTES), schema, rows_max)
                 if batch.num_rows or time.monotonic() >= deadline_s:
                     return batch
         except BaseException as e:
@@ -264,7 +266,9 @@ class Consumer(Generic[K, V]):
                 called.close()
                 raise TypeError("a listener of the sync consumer must not have coroutines; use ottla.aio.Consumer")
         finally:
-            self._loop.loop.call_soon_threadsafe(step.finish)
+            # The listener may have closed the consumer, which the next call says.
+            with suppress(RuntimeError):
+                self._loop.loop.call_soon_threadsafe(step.finish)
             # Partitions that go must be gone before the next records are taken.
             self._loop.call(step.wait_finished())
 

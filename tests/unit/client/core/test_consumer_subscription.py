@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,31 @@ def test_choices_exclude_each_other_until_unsubscribed(first: str, second: str) 
     CHOICES[second](subscription)
     assert subscription.is_manual == (second == "partitions")
     assert subscription.uses_group == (second != "partitions")
+
+
+@pytest.mark.parametrize("topics", [None, 5, "a", b"a", [""], ["a b"], [None], [b"a"], ["a", "ž"], ["."], ["a" * 250]])
+def test_what_cannot_be_a_topic_is_refused(topics: Any) -> None:
+    subscription = Subscription()
+    subscription.subscribe(["before"])
+    with pytest.raises(SubscriptionStateError):
+        subscription.subscribe(topics)
+    assert subscription.topics == {"before"}
+
+
+def test_a_pattern_is_made_of_text() -> None:
+    pattern: Any = re.compile(b"a")
+    with pytest.raises(SubscriptionStateError, match="bytes"):
+        Subscription().subscribe_pattern(pattern)
+
+
+def test_nothing_is_chosen_at_first() -> None:
+    subscription = Subscription()
+    with pytest.raises(SubscriptionStateError, match="first"):
+        subscription.check_made()
+    for choose in CHOICES.values():
+        choose(subscription)
+        subscription.check_made()
+        subscription.unsubscribe()
 
 
 def test_a_pattern_matches_what_there_is() -> None:
