@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from ottla.base.types import TopicPartition
 from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.core.rebalance import RebalanceListener
 from ottla.client.errors import ClientClosedError, ClientError
 from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
 from tests.client.conftest import QUICK_GROUPS
@@ -222,6 +223,55 @@ def test_interceptors_hear_of_commits_when_partitions_go(shell: Shell, topic: st
     held = set(second.assignment)
     second.close()
     assert [set(offsets) for offsets in at_the_end.commits] == [held]
+
+
+def test_what_is_assigned_no_longer_is_committed(shell: Shell, topic: str) -> None:
+    consumer = shell(group_id=topic)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    consumer.assign([first])
+    read(consumer, 20)
+    consumer.assign([second])
+    wait_until(lambda: committed(consumer, first) == 20, consumer)
+    consumer.assign([first])
+    consumer.seek(first, 7)
+    consumer.unsubscribe()
+    consumer.close()
+    assert committed(shell(group_id=topic), first) == 7
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_who_unsubscribes_commits_and_is_told(shell: Shell, topic: str, protocol: str) -> None:
+    partition = TopicPartition(topic, 0)
+    seen: list[tuple[set[TopicPartition], int | None]] = []
+
+    class Diary(RebalanceListener):
+        def on_revoked(self, partitions: Collection[TopicPartition]) -> Any:
+            if shell.kind == "aio":
+                return self.look(partitions)
+            seen.append((set(partitions), committed(consumer, partition)))
+            consumer.commit({partition: 9})
+            # Nobody has to be told a second time.
+            consumer.unsubscribe()
+
+        async def look(self, partitions: Collection[TopicPartition]) -> None:
+            found = (await consumer._inner.committed([partition]))[partition]
+            seen.append((set(partitions), found and found.offset))
+            await consumer._inner.commit({partition: 9})
+
+    other = shell(group_id=topic, **PROTOCOLS[protocol])
+    consumer = shell(group_id=topic, **PROTOCOLS[protocol])
+    consumer.subscribe([topic], listener=Diary())
+    read(consumer, 20)
+    held = set(consumer.assignment)
+    consumer.unsubscribe()
+    consumer.unsubscribe()
+    assert consumer.assignment == consumer.subscription == frozenset()
+    if shell.kind == "aio":
+        consumer.close()
+    assert seen == [(held, 20)]
+    assert committed(shell(group_id=topic), partition) == 9
+    other.subscribe([topic])
+    wait_until(lambda: are_shared(other), other)
 
 
 def test_closing_waits_for_commits(broker: EmbeddedBroker, shell: Shell, topic: str) -> None:

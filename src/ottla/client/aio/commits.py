@@ -41,11 +41,13 @@ class Commits:
         self._interceptors = interceptors
         self._turns = asyncio.Lock()
         self._pending: set[CommitTask] = set()
+        self._is_automatic = False
         self._failures = 0
         """Automatic commits in a row that did not succeed."""
 
     def start(self) -> None:
-        if self._engine.settings.commits_automatically:
+        self._is_automatic = self._engine.settings.commits_automatically
+        if self._is_automatic:
             self.due_ms = self._engine.now_ms() + self._engine.settings.auto_commit_interval_ms
 
     def chosen(self, offsets: Offsets | ConsumerRecord[Any, Any] | None) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -131,9 +133,15 @@ class Commits:
             # A poll that waits does not know of this yet.
             self._engine.notify()
 
+    def begin_of(self, partitions: Collection[TopicPartition]) -> None:
+        """Of partitions that are read no longer, though nobody else waits for them."""
+        offsets = self._engine.cursors.committable(partitions)
+        if self._is_automatic and offsets:
+            self.begin(offsets)
+
     def begin_last(self, timeout_ms: int, partitions: Collection[TopicPartition] | None = None) -> CommitTask | None:
         """Of partitions that are about to go, or all: everything returned so far counts as done."""
-        if not self._engine.settings.commits_automatically:
+        if not self._is_automatic:
             return None
         offsets = self._engine.cursors.committable(partitions)
         return self._begin(offsets, timeout_ms, final=_LAST_WORD, callback=_log_failure) if offsets else None

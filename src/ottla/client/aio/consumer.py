@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, overload
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.arrow_reading import GROUP_SETTINGS, Bounds, Readable, read_table
-from ottla.client.aio.commits import CommitCallback, Commits, Offsets
+from ottla.client.aio.commits import CommitCallback, Commits, CommitTask, Offsets
 from ottla.client.aio.consumer_engine import ConsumerEngine
 from ottla.client.aio.group_runner import GroupRunner, RebalanceStep
 from ottla.client.aio.polls import Polls
@@ -25,7 +25,7 @@ from ottla.client.core.fetched_data import Converters
 from ottla.client.core.group_protocol import GroupAssignor
 from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
 from ottla.client.core.on_demand import load_fetched_columns
-from ottla.client.core.rebalance import ConsumerInterceptor, RebalanceListener
+from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceListener
 from ottla.client.core.settings import merge_settings
 from ottla.client.core.subscription import topic_names
 from ottla.client.core.topic_info import PartitionInfo
@@ -151,7 +151,9 @@ class Consumer(Generic[K, V]):
         if self._engine.is_closed or not self._is_started or self._engine.failure is not None:
             return None
         left_s = max(0.0, deadline_s - time.monotonic())
-        self._commits.begin_last(int(left_s * 1000))
+        await self._group.wait_unsubscribed(left_s)
+        left_s = max(0.0, deadline_s - time.monotonic())
+        self._begin_last_commit(int(left_s * 1000))
         if not await self._commits.wait_ended(left_s):
             log.warning("the consumer is closed before all commits are done, which took longer than %.1f s", left_s)
         return self._group.step_before_leaving()
@@ -206,16 +208,61 @@ class Consumer(Generic[K, V]):
         self._engine.check_open()
         chosen = [TopicPartition(*partition) for partition in partitions]
         self._engine.subscription.assign(chosen)
+        self._commits.begin_of(self._engine.cursors.partitions.difference(chosen))
         self._engine.cursors.replace(chosen)
         self._engine.wake()
 
     def unsubscribe(self) -> None:
-        """Reads nothing any more, and leaves the group. The listener is not called: nobody polls for it."""
+        """Reads nothing any more. A task commits if that is automatic, tells the listener and then leaves the group.
+
+        The listener has to name the offsets it commits: this consumer has no positions any more.
+        """
         self._engine.check_open()
+        commit = self._begin_last_commit(self.settings.api_timeout_ms)
+        step, listener = self._group.step_before_leaving(), self._polls.listener
+        if step is None or (commit is None and listener is None):
+            return self._unsubscribe()
+        self._forget_choice()
+        self._group.unsubscribed_after(self._say_last_words(step, listener, commit))
+
+    async def _begin_unsubscribing(self) -> RebalanceStep | None:
+        """For whoever can wait: what the listener is to be told before `_unsubscribe`, while there are positions."""
+        self._engine.check_open()
+        commit = self._begin_last_commit(self.settings.api_timeout_ms)
+        if commit is not None:
+            await asyncio.wait({commit})
+        return self._group.step_before_leaving()
+
+    def _begin_last_commit(self, timeout_ms: int) -> CommitTask | None:
+        """Without what the listener is just being told of: that was committed before, and now it may commit itself."""
+        if not self._engine.subscription.uses_group:
+            return self._commits.begin_last(timeout_ms)
+        step = self._group.step_before_leaving()
+        if step is None or step.change is Change.LOST:
+            return None
+        return self._commits.begin_last(timeout_ms, step.partitions)
+
+    def _unsubscribe(self) -> None:
+        self._forget_choice()
+        if not self._group.is_leaving:
+            self._group.unsubscribed()
+
+    def _forget_choice(self) -> None:
         self._engine.subscription.unsubscribe()
         self._engine.cursors.replace([])
-        self._group.unsubscribed()
         self._polls.listener = None
+
+    async def _say_last_words(
+        self, step: RebalanceStep, listener: RebalanceListener | None, commit: CommitTask | None
+    ) -> None:
+        if commit is not None:
+            await asyncio.wait({commit})
+        if listener is not None:
+            try:
+                # Another step of the same kind: by now the partitions may have been chosen again.
+                await self._polls.tell_listener(RebalanceStep(step.change, step.partitions), listener)
+            except Exception:
+                log.exception("the listener failed when the consumer had unsubscribed")
 
     @property
     def subscription(self) -> frozenset[str]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from ottla.base.errors import InvalidConfigError, KafkaError
 from ottla.base.types import TopicPartition
@@ -31,6 +32,8 @@ class RebalanceStep:
 
     commit: CommitTask | None = None
     """Of partitions that go: what has to be done before the listener is told."""
+    is_told = False
+    """The listener has been called, and maybe not returned yet."""
 
     def __init__(
         self, change: Change, partitions: Collection[TopicPartition], on_finish: Callable[[], None] | None = None
@@ -60,6 +63,10 @@ class GroupRunner:
         self._task: asyncio.Task[None] | None = None
         self._farewell: asyncio.Task[None] | None = None
         """Tells the coordinator that this consumer has unsubscribed."""
+        self._last_step: RebalanceStep | None = None
+        """The one that no poll carries out, but whoever leaves the group."""
+        self._last_words: asyncio.Task[None] | None = None
+        """What is done before the group is left, while this consumer has unsubscribed already."""
         self._is_started = False
         self._protocol: ClassicGroup | ConsumerProtocolGroup | None = None
         uses_new = self.settings.uses_consumer_protocol
@@ -80,7 +87,8 @@ class GroupRunner:
         self._run_if_needed()
 
     def _run_if_needed(self) -> None:
-        if self._is_started and self._task is None and self._protocol and self.engine.subscription.uses_group:
+        may_run = self._is_started and self._task is None and self._last_words is None
+        if may_run and self._protocol and self.engine.subscription.uses_group:
             self._task = self.engine.spawn(self._protocol.run())
 
     def stop(self) -> None:
@@ -102,6 +110,26 @@ class GroupRunner:
             farewell = self._protocol.leave("the consumer has unsubscribed")
             self._farewell = self.engine.spawn(self._say_quietly(farewell))
 
+    def unsubscribed_after(self, last_words: Coroutine[Any, Any, None]) -> None:
+        """The same when `last_words` are done, until which this consumer is the member it was, and joins no group."""
+        self.stop()
+        self._last_words = self.engine.spawn(self._leave_after(last_words))
+
+    async def _leave_after(self, last_words: Coroutine[Any, Any, None]) -> None:
+        await last_words
+        self._last_words = None
+        if not self.engine.is_closed:
+            self.unsubscribed()
+            self._run_if_needed()
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._last_words is not None
+
+    async def wait_unsubscribed(self, timeout_s: float) -> None:
+        if self._last_words is not None and self._last_words is not asyncio.current_task():
+            await asyncio.wait({self._last_words}, timeout=timeout_s)
+
     async def _say_quietly(self, farewell: Awaitable[None]) -> None:
         try:
             await farewell
@@ -116,7 +144,7 @@ class GroupRunner:
             await self._protocol.leave("the consumer is being closed")
 
     def membership(self) -> Membership:
-        if self._protocol is None or not self.engine.subscription.uses_group:
+        if self._protocol is None or not (self.engine.subscription.uses_group or self._last_words):
             return Membership(self.engine.coordinator.group_id())
         return self._protocol.membership()
 
@@ -166,6 +194,8 @@ class GroupRunner:
     def _finished(self, step: RebalanceStep) -> None:
         if step in self.steps:
             self.steps.remove(step)
+        if step is self._last_step:
+            self._last_step = None
         if step.change is not Change.ASSIGNED:
             self.engine.cursors.remove(step.partitions)
 
@@ -187,9 +217,13 @@ class GroupRunner:
             self.engine.wake()
 
     def step_before_leaving(self) -> RebalanceStep | None:
-        held = self.engine.cursors.partitions
+        steps = [*self.steps, self._last_step] if self._last_step is not None else self.steps
+        # A listener may call for this while it is told of some of them.
+        told = [step.partitions for step in steps if step.is_told and step.change is not Change.ASSIGNED]
+        held = self.engine.cursors.partitions.difference(*told)
         if not held or not self.engine.subscription.uses_group:
             return None
         change = Change.REVOKED if self.membership().is_member else Change.LOST
         step = RebalanceStep(change, held, lambda: self._finished(step))
+        self._last_step = step
         return step

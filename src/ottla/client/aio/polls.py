@@ -183,17 +183,18 @@ class Polls(Generic[K, V]):
 
     # Listeners
 
-    async def tell_listener(self, step: RebalanceStep) -> None:
+    async def tell_listener(self, step: RebalanceStep, listener: RebalanceListener | None = None) -> None:
         try:
-            called = self.call_listener(step)
+            called = self.call_listener(step, listener)
             if inspect.isawaitable(called):
                 await called
         finally:
             step.finish()
 
-    def call_listener(self, step: RebalanceStep) -> object:
+    def call_listener(self, step: RebalanceStep, listener: RebalanceListener | None = None) -> object:
         """What the listener returns: an awaitable if it is one for asyncio. In the thread that polls."""
-        listener = self.listener
+        listener = listener or self.listener
+        step.is_told = True
         if listener is None or (step.change is not Change.ASSIGNED and not step.partitions):
             return None
         call = {

@@ -12,8 +12,8 @@ from ottla.client.core.cursors import OffsetAndMetadata
 
 
 class RebalanceListener:
-    """Derive from this and give it to `subscribe`. Calls come from within `poll` (and `close`); with `ottla.aio` they
-    may be coroutines."""
+    """Derive from this and give it to `subscribe`. Calls come from within `poll`, `close` and `unsubscribe`; with
+    `ottla.aio` they may be coroutines, and those of `unsubscribe` come from a task."""
 
     def on_revoked(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
         """Partitions are about to go to another member: the last moment to commit what was processed."""

@@ -27,6 +27,7 @@ from ottla.client.core.handout import ClaimedData
 from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
 from ottla.client.core.on_demand import load_fetched_columns
 from ottla.client.core.rebalance import ConsumerInterceptor, RebalanceListener
+from ottla.client.core.subscription import topic_names
 from ottla.client.core.topic_info import PartitionInfo
 from ottla.client.errors import ClientClosedError, ClientError, ConcurrentUseError, ForkedError
 from ottla.client.sync.shared_loop import SharedLoop
@@ -277,7 +278,12 @@ class Consumer(Generic[K, V]):
     def subscribe(
         self, topics: Collection[str] | re.Pattern[str], *, listener: RebalanceListener | None = None
     ) -> None:
-        """Reads topics, or all whose names the pattern matches, shared with the other members of the group."""
+        """Reads topics, or all whose names the pattern matches, shared with the other members of the group.
+
+        It replaces an earlier subscription. An empty list is the same as `unsubscribe`.
+        """
+        if not isinstance(topics, re.Pattern) and not topic_names(topics):
+            return self.unsubscribe()
         self._do(lambda: self._inner.subscribe(topics, listener=listener))
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
@@ -285,7 +291,13 @@ class Consumer(Generic[K, V]):
         self._do(lambda: self._inner.assign(partitions))
 
     def unsubscribe(self) -> None:
-        self._do(self._inner.unsubscribe)
+        """Reads nothing any more: commits if that is automatic, tells the listener, and leaves the group."""
+        step = self._call(self._inner._begin_unsubscribing)
+        try:
+            if step is not None:
+                self._tell_listener(step)
+        finally:
+            self._do(self._inner._unsubscribe)
 
     @property
     def subscription(self) -> frozenset[str]:
