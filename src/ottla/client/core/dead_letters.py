@@ -55,7 +55,7 @@ def dead_letter(record: RawRecord, template: str, *, error: BaseException, attem
         "timestamp": str(record.timestamp),
         "group": group_id,
         "exception": f"{type(error).__module__}.{type(error).__qualname__}",
-        "message": str(error)[:_MESSAGE_CHARS_MAX],
+        "message": _message_of(error)[:_MESSAGE_CHARS_MAX],
         "attempts": str(attempts),
     }
     headers = [header for header in record.headers if not header[0].startswith(PREFIX)]
@@ -67,3 +67,11 @@ def dead_letter(record: RawRecord, template: str, *, error: BaseException, attem
         headers,
         record.timestamp if record.timestamp >= 0 else None,
     )
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as e:
+        # An error whose own text fails is a failure like any other.
+        return f"(no text, for that raises {type(e).__qualname__})"
