@@ -25,7 +25,8 @@ def eventually(condition: Callable[[], bool], what: str) -> None:
 
 
 class Member:
-    """A member at work. The handler is a plain function; for asyncio it is called from a coroutine in a thread."""
+    """A member at work. The handler is a plain function; for "aio" it is called from a coroutine in a thread, and
+    "aio-threads" leaves the threads to the consumer."""
 
     def __init__(self, kind: str, handler: Callable[[ConsumerRecord[Any, Any]], Any], options: dict[str, Any]) -> None:
         self.kind = kind
@@ -46,7 +47,9 @@ class Member:
     def _run(self) -> None:
         try:
             if self.kind == "aio":
-                asyncio.run(self._run_aio())
+                asyncio.run(self._run_aio(self._handle))
+            elif self.kind == "aio-threads":
+                asyncio.run(self._run_aio(self._handler))
             else:
                 with ottla.ParallelConsumer(handler=self._handler, **self._options) as consumer:
                     self._began(consumer)
@@ -56,14 +59,14 @@ class Member:
         finally:
             self._ready.set()
 
-    async def _run_aio(self) -> None:
-        async def handle(record: ConsumerRecord[Any, Any]) -> None:
-            if inspect.iscoroutinefunction(self._handler):
-                await self._handler(record)
-            else:
-                await asyncio.to_thread(self._handler, record)
+    async def _handle(self, record: ConsumerRecord[Any, Any]) -> None:
+        if inspect.iscoroutinefunction(self._handler):
+            await self._handler(record)
+        else:
+            await asyncio.to_thread(self._handler, record)
 
-        async with ottla.aio.ParallelConsumer(handler=handle, **self._options) as consumer:
+    async def _run_aio(self, handler: Callable[[ConsumerRecord[Any, Any]], Any]) -> None:
+        async with ottla.aio.ParallelConsumer(handler=handler, **self._options) as consumer:
             self._began(consumer)
             await consumer.run()
 

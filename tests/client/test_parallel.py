@@ -344,6 +344,44 @@ def test_what_a_handler_waited_for_and_was_cancelled_is_a_failure(members: Membe
     assert dict(letter.headers())["ottla.dead-letter.exception"] == b"asyncio.exceptions.CancelledError"
 
 
+class Odd(BaseException): ...
+
+
+class NoTextError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no text")
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio-threads", "aio"])
+def test_whatever_a_handler_raises_is_a_failure(
+    quick_broker: BrokerProcess | KafkaProcess, new_topic: str, kind: str
+) -> None:
+    members = Members(kind, quick_broker.bootstrap, make_topic(quick_broker.bootstrap, new_topic, 1))
+    dead = make_topic(members.bootstrap, f"{new_topic}.dlt")
+    errors = [StopIteration, StopAsyncIteration, GeneratorExit, Odd, NoTextError]
+    tries = Counter[int]()
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        tries[record.offset] += 1
+        if record.offset < len(errors):
+            raise errors[record.offset]
+
+    async def handle_later(record: ConsumerRecord[Any, Any]) -> None:
+        handle(record)
+
+    try:
+        write(members, 6)
+        members(handle_later if kind == "aio" else handle, retries=ottla.Retries(1, 1, 1))
+        eventually(lambda: members.committed() == 6, "all, and past what failed")
+        assert tries == {0: 2, 1: 2, 2: 2, 3: 2, 4: 2, 5: 1}
+        headers = [dict(letter.headers()) for letter in dead_letters(members, dead, 5)]
+        assert b"StopIteration" in headers[0]["ottla.dead-letter.message"]
+        names = [found["ottla.dead-letter.exception"].decode().rpartition(".")[2] for found in headers]
+        assert names == ["RuntimeError", *(error.__name__ for error in errors[1:])]
+    finally:
+        members.close()
+
+
 def test_a_task_of_a_handler_that_somebody_cancelled_is_a_failure(
     quick_broker: BrokerProcess | KafkaProcess, new_topic: str
 ) -> None:
@@ -683,6 +721,33 @@ def is_in_order(offsets: list[int]) -> bool:
     """A key is read on from offset to offset; it starts over only where a partition has come once more."""
     drops = sum(later <= earlier for earlier, later in pairwise(offsets))
     return drops <= 2
+
+
+HANGING = """
+import sys, threading, ottla
+
+def handle(record):
+    if record.offset == 1:
+        consumer.stop()
+        threading.Event().wait()
+
+with ottla.ParallelConsumer(
+    [sys.argv[2]], handle, bootstrap_servers=sys.argv[1], group_id="g", auto_offset_reset="earliest", drain_timeout=0.1
+) as consumer:
+    consumer.run()
+print("closed")
+"""
+
+
+def test_a_handler_that_hangs_is_named_and_does_not_keep_the_process_alive(
+    quick_broker: BrokerProcess | KafkaProcess, new_topic: str
+) -> None:
+    members = Members("sync", quick_broker.bootstrap, make_topic(quick_broker.bootstrap, new_topic, 1))
+    write(members, 3, keys=3)
+    command = [sys.executable, "-c", HANGING, members.bootstrap, members.topic]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert ended.stdout == "closed\n"
+    assert f"still being handled, and given up for somebody to process again: {new_topic}-0@1\n" in ended.stderr
 
 
 # What cannot be

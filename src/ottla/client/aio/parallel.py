@@ -13,7 +13,6 @@ import logging
 import random
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -23,6 +22,7 @@ from ottla.base.errors import InvalidConfigError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.consumer import Consumer, Deserializer
 from ottla.client.aio.dead_letters import DeadLetters
+from ottla.client.aio.handler_threads import HandlerThreads
 from ottla.client.aio.lasting_producer import LastingProducer
 from ottla.client.aio.producer import Producer
 from ottla.client.core.consumer_record import ConsumerRecord, K, V
@@ -103,7 +103,7 @@ class ParallelConsumer(Generic[K, V]):
         self._tasks: dict[Work, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms: int | None = None
-        self._pool = None if is_coroutine_function(handler) else ThreadPoolExecutor(concurrency, "ottla-handler")
+        self._threads = None if is_coroutine_function(handler) else HandlerThreads(concurrency)
         self._failure: ClientError | None = None
         self._next_commit_ms = 0
         self._is_running = False
@@ -161,9 +161,9 @@ class ParallelConsumer(Generic[K, V]):
         finally:
             self._is_closed = True
             self._set_timer(None)
-            await self._cancel(list(self._tasks.values()))
-            if self._pool is not None:
-                self._pool.shutdown(wait=False, cancel_futures=True)
+            await self._cancel(list(self._tasks))
+            if self._threads is not None:
+                self._threads.close()
             await self._dead_letters.close()
 
     @property
@@ -253,7 +253,7 @@ class ParallelConsumer(Generic[K, V]):
 
     def _fail(self, work: Work, error: BaseException) -> bool:
         """True if there will be another attempt."""
-        where = f"{work.record.topic_partition}@{work.record.offset}"
+        where = _place_of(work)
         is_final = isinstance(error, self._no_retry)
         if self._plan.fail(work, error, self._now_ms(), random.random(), is_final=is_final):
             log.warning("%s: attempt %d failed, and there will be another: %r", where, work.failures, error)
@@ -262,14 +262,14 @@ class ParallelConsumer(Generic[K, V]):
         return False
 
     async def _handle(self, record: RawRecord) -> None:
-        if self._pool is None:
+        if self._threads is None:
             typed = await asyncio.to_thread(self._typed, record) if self._waits_to_read(record) else self._typed(record)
             returned = self._handler(typed)
             if inspect.isawaitable(returned):
                 await returned
             return
         loop, context = asyncio.get_running_loop(), copy_context()
-        returned = await loop.run_in_executor(self._pool, context.run, self._handle_in_thread, record)
+        returned = await self._threads.run(partial(context.run, self._handle_in_thread, record))
         if inspect.isawaitable(returned):
             # A decorator may have set context variables for the coroutine that it returned.
             await loop.create_task(_wait_for(returned), context=context)
@@ -343,17 +343,19 @@ class ParallelConsumer(Generic[K, V]):
             await self._lose(partitions)
 
     async def _lose(self, partitions: Collection[TopicPartition]) -> None:
-        left = [self._tasks[work] for work in self._plan.running_of(partitions)]
+        left = self._plan.running_of(partitions)
         self._plan.forget(partitions)
-        if left:
-            log.warning("%d handlers are cancelled, for their partitions have gone to another member", len(left))
         await self._cancel(left)
 
-    async def _cancel(self, tasks: Collection[asyncio.Task[None]]) -> None:
+    async def _cancel(self, works: Collection[Work]) -> None:
+        if not works:
+            return
+        if running := [_place_of(work) for work in works if work.progress is Progress.RUNNING]:
+            log.warning("still being handled, and given up for somebody to process again: %s", ", ".join(running))
+        tasks = [self._tasks[work] for work in works]
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_CANCEL_TIMEOUT_S)
+        await asyncio.wait(tasks, timeout=_CANCEL_TIMEOUT_S)
 
 
 class _NotReadableYetError(Exception):
@@ -380,6 +382,10 @@ def _consumer_settings(merged: Mapping[str, object]) -> dict[str, object]:
             "enable.auto.commit cannot be on: it would commit records that are not processed yet. Leave it out",
         )
     return {**merged, "enable.auto.commit": False}
+
+
+def _place_of(work: Work) -> str:
+    return f"{work.record.topic_partition}@{work.record.offset}"
 
 
 def _error_of(task: asyncio.Task[None]) -> BaseException | None:
