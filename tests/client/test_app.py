@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import logging
 import re
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -301,6 +303,31 @@ def test_closing_waits_for_what_runs_and_what_is_sent(app: App, ottla_broker: Em
             assert [record.value for record in await consumer.poll(PATIENCE_S)] == [b"1"]
 
     run(test)
+
+
+def test_a_listener_that_exits_ends_the_program(
+    app: App, ottla_broker: EmbeddedBroker, new_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ottla_broker.create_topic(new_topic)
+    closed: list[bool] = []
+
+    @app.listener(new_topic)
+    def on_record(value: bytes) -> None:
+        sys.exit("cannot go on")
+
+    async def test() -> None:
+        async with app:
+            try:
+                await app.send(new_topic, b"hello")
+                await asyncio.Event().wait()
+            finally:
+                closed.append(True)
+
+    with pytest.raises(SystemExit, match="cannot go on"):
+        run(test)
+    gc.collect()
+    assert closed == [True]
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_send_soon_keeps_the_order_from_any_thread(app: App, ottla_broker: EmbeddedBroker) -> None:

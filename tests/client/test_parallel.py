@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import gc
 import os
 import re
 import signal
@@ -380,6 +381,50 @@ def test_whatever_a_handler_raises_is_a_failure(
         assert names == ["RuntimeError", *(error.__name__ for error in errors[1:])]
     finally:
         members.close()
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("kind", ["sync", "aio-threads", "aio", "behind-a-function"])
+def test_a_handler_that_exits_ends_the_consumer(
+    quick_broker: BrokerProcess | KafkaProcess,
+    new_topic: str,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    error: type[BaseException],
+) -> None:
+    topic = make_topic(quick_broker.bootstrap, new_topic, 2)
+    members = Members("aio-threads" if kind == "behind-a-function" else kind, quick_broker.bootstrap, topic)
+    begun, found, done = threading.Event(), threading.Event(), []
+
+    def handle(record: ConsumerRecord[Any, Any]) -> None:
+        if record.value == b"1":
+            begun.set()
+            assert found.wait(PATIENCE_S)
+            eventually(lambda: not inner()._is_running, "run has raised")
+        if record.value == b"2":
+            assert begun.wait(PATIENCE_S)
+            raise error("cannot go on")
+        done.append(record.value)
+
+    async def handle_later(record: ConsumerRecord[Any, Any]) -> None:
+        await asyncio.to_thread(handle, record)
+
+    def inner() -> Any:
+        return getattr(member.consumer, "_inner", member.consumer)
+
+    try:
+        write(members, 6, keys=2, partitions=2)
+        member = members((lambda record: handle_later(record)) if kind == "behind-a-function" else handle)
+        found.set()
+        failure = member.wait_for_failure()
+        assert isinstance(failure, error)
+        assert failure.args == ("cannot go on",)
+        assert sorted(done) == [b"0", b"1"]
+        assert (members.committed(0), members.committed(1)) == (1, 1)
+    finally:
+        members.close()
+    gc.collect()
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_a_task_of_a_handler_that_somebody_cancelled_is_a_failure(

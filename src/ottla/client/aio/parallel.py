@@ -12,7 +12,7 @@ import inspect
 import logging
 import random
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -22,6 +22,7 @@ from ottla.base.errors import InvalidConfigError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.consumer import Consumer, Deserializer
 from ottla.client.aio.dead_letters import DeadLetters
+from ottla.client.aio.exits import KeptExit, keep_exit
 from ottla.client.aio.handler_threads import HandlerThreads
 from ottla.client.aio.lasting_producer import LastingProducer
 from ottla.client.aio.producer import Producer
@@ -104,7 +105,7 @@ class ParallelConsumer(Generic[K, V]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms: int | None = None
         self._threads = None if is_coroutine_function(handler) else HandlerThreads(concurrency)
-        self._failure: ClientError | None = None
+        self._failure: BaseException | None = None
         self._next_commit_ms = 0
         self._is_running = False
         self._is_stopping = False
@@ -130,7 +131,8 @@ class ParallelConsumer(Generic[K, V]):
         await self.close()
 
     async def run(self) -> None:
-        """Processes records until `stop` is called. Raises what keeps the consumer from going on."""
+        """Processes records until `stop` is called. Raises what keeps the consumer from going on, and what a handler
+        raises to end the process: SystemExit and KeyboardInterrupt. What is running then is waited for by `close`."""
         if self._is_closed:
             raise ClientClosedError("this consumer is closed; make another one")
         if self._is_running:
@@ -241,9 +243,12 @@ class ParallelConsumer(Generic[K, V]):
 
     async def _try(self, work: Work) -> None:
         try:
-            await self._handle(work.record)
+            await keep_exit(self._handle(work.record))
+        except KeptExit as e:
+            log.error("%s: the handler has ended the consumer: %r", _place_of(work), e.exit)
+            self._failure = self._failure or e.exit
         except _NotReadableYetError as e:
-            log.warning("%s@%d cannot be read yet: %s", work.record.topic_partition, work.record.offset, e.__cause__)
+            log.warning("%s cannot be read yet: %s", _place_of(work), e.__cause__)
             self._plan.wait(work, self._now_ms(), random.random())
         except Exception as e:
             # Whatever a handler raises means the same: this record is not done.
@@ -272,7 +277,7 @@ class ParallelConsumer(Generic[K, V]):
         returned = await self._threads.run(partial(context.run, self._handle_in_thread, record))
         if inspect.isawaitable(returned):
             # A decorator may have set context variables for the coroutine that it returned.
-            await loop.create_task(_wait_for(returned), context=context)
+            await loop.create_task(keep_exit(returned), context=context)
         else:
             check_returned(returned)
 
@@ -393,7 +398,3 @@ def _error_of(task: asyncio.Task[None]) -> BaseException | None:
         return task.exception()
     except asyncio.CancelledError as e:
         return e
-
-
-async def _wait_for(returned: Awaitable[object]) -> None:
-    await returned

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from ottla.base.errors import OttlaError
+from ottla.client.aio.exits import EXITS
 from ottla.client.aio.lasting_producer import LastingProducer
 from ottla.client.aio.parallel import ParallelConsumer
 from ottla.client.app.calls import Call, name_of
@@ -65,6 +66,7 @@ class Listener:
                     " application without require_topics"
                 )
         self._task = asyncio.get_running_loop().create_task(self._listen(consumer, producer), name=self.name)
+        self._task.add_done_callback(self._ended)
 
     async def _make(self, producer: LastingProducer) -> RawConsumer:
         call = Call(self._function)
@@ -112,6 +114,12 @@ class Listener:
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._stopping.wait()
                 return
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        # An exit has left through the event loop, and ends the process: there is no more to be said about it.
+        if error is not None and not isinstance(error, EXITS):
+            log.error("the listener %s has ended", self.name, exc_info=error)
 
     async def stop(self) -> None:
         """Waits for what is running, as long as `drain_timeout` allows."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from ottla.client.aio.exits import KeptExit, keep_exit
 from ottla.client.errors import ClientClosedError
 from ottla.client.sync.forks import forget_forks, watch_forks
 
@@ -39,12 +40,14 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Runs `work` in the loop and waits for it."""
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self.loop)
+        """Runs `work` in the loop and waits for it. An exit that it ends with is the caller's, and not the loop's."""
+        future: Future[T] = asyncio.run_coroutine_threadsafe(keep_exit(work), self.loop)
         try:
             return future.result(timeout_s)
         except CancelledError:
             raise ClientClosedError("the client was closed while this call waited") from None
+        except KeptExit as e:
+            raise e.exit from None
         except BaseException:
             future.cancel()
             raise
