@@ -506,6 +506,29 @@ def test_the_largest_record_there_can_be_becomes_a_dead_letter(
     assert [name for name, _ in letter.headers() or []] == [f"ottla.dead-letter.{name}" for name in expected]
 
 
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+def test_a_record_beyond_a_producers_limit_becomes_a_dead_letter(new_topic: str, kind: str) -> None:
+    config = {"max.message.bytes": 5_000_000}
+    with EmbeddedBroker() as broker:
+        broker.create_topic(new_topic, config=config)
+        broker.create_topic(f"{new_topic}.dlt", config=config)
+        members = Members(kind, broker.bootstrap_servers, new_topic)
+
+        def handle(record: ConsumerRecord[Any, Any]) -> None:
+            raise LookupError("no such customer")
+
+        with ottla.Producer(bootstrap_servers=members.bootstrap, max_request_size=5_000_000) as producer:
+            producer.send(new_topic, bytes(2_000_000)).result(PATIENCE_S)
+        try:
+            members(handle, retries=0)
+            (letter,) = dead_letters(members, f"{new_topic}.dlt", 1)
+            assert len(letter.value()) == 2_000_000
+            assert dict(letter.headers())["ottla.dead-letter.message"] == b"no such customer"
+            eventually(lambda: members.committed() == 1, "past it")
+        finally:
+            members.close()
+
+
 def test_a_topic_that_is_too_small_for_a_dead_letter(new_topic: str) -> None:
     with EmbeddedBroker() as broker:
         broker.create_topic(new_topic)
@@ -820,6 +843,8 @@ def test_settings_that_cannot_be() -> None:
             made(["t"], handle, bootstrap_servers="127.0.0.1:1", group_id="g", dead_letter="{topic}")
         with pytest.raises(TypeError, match="a generator function, which does not run"):
             made(["t"], yields, bootstrap_servers="127.0.0.1:1", group_id="g")
+    with pytest.raises(TypeError, match=r"a producer can be given to ottla\.aio\.ParallelConsumer only"):
+        ottla.ParallelConsumer(["t"], handle, bootstrap_servers="127.0.0.1:1", group_id="g", producer=None)
     for handler in (handle_later, Later()):
         with pytest.raises(TypeError, match=r"use ottla\.aio\.ParallelConsumer"):
             ottla.ParallelConsumer(["t"], handler, bootstrap_servers="127.0.0.1:1", group_id="g")
@@ -838,3 +863,27 @@ def test_use_after_closing(members: Members) -> None:
             asyncio.run(member.consumer.run())
         else:
             member.consumer.run()
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+def test_a_consumer_that_was_stopped_does_not_run_again(
+    quick_broker: BrokerProcess | KafkaProcess, new_topic: str, kind: str
+) -> None:
+    topic = make_topic(quick_broker.bootstrap, new_topic)
+    settings: dict[str, Any] = {"bootstrap_servers": quick_broker.bootstrap, "group_id": "g"}
+
+    async def test() -> None:
+        async with ottla.aio.ParallelConsumer([topic], lambda record: None, **settings) as consumer:
+            consumer.stop()
+            await consumer.run()
+            with pytest.raises(ottla.errors.ClientClosedError, match="was stopped; make another one"):
+                await consumer.run()
+
+    if kind == "aio":
+        asyncio.run(test())
+        return
+    with ottla.ParallelConsumer([topic], lambda record: None, **settings) as consumer:
+        consumer.stop()
+        consumer.run()
+        with pytest.raises(ottla.errors.ClientClosedError, match="was stopped; make another one"):
+            consumer.run()

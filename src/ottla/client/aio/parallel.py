@@ -109,6 +109,7 @@ class ParallelConsumer(Generic[K, V]):
         self._next_commit_ms = 0
         self._is_running = False
         self._is_stopping = False
+        self._was_stopped = False
         self._is_closed = False
 
     # Life
@@ -137,6 +138,8 @@ class ParallelConsumer(Generic[K, V]):
             raise ClientClosedError("this consumer is closed; make another one")
         if self._is_running:
             raise ClientError("this consumer is running already; make another one to have two")
+        if self._was_stopped:
+            raise ClientClosedError("this consumer was stopped; make another one")
         self._is_running = True
         self._next_commit_ms = self._now_ms() + self._consumer.settings.auto_commit_interval_ms
         try:
@@ -150,9 +153,11 @@ class ParallelConsumer(Generic[K, V]):
                     raise self._failure
         finally:
             self._is_running = False
+            # A stop that comes before the first run is obeyed: who asks for it cannot know whether it has begun.
+            self._was_stopped = self._is_stopping
 
     def stop(self) -> None:
-        """Makes `run` return soon. What is running then is waited for by `close`."""
+        """Makes `run` return soon, for good. What is running then is waited for by `close`."""
         self._is_stopping = True
 
     async def close(self) -> None:

@@ -49,9 +49,13 @@ class ParallelConsumer(Generic[K, V]):
     ) -> None:
         """`drain_timeout` (seconds) bounds the wait for running handlers when partitions go to another member.
 
-        A thread cannot be stopped: a handler that takes longer goes on, and its record is processed twice.
+        A thread cannot be stopped: a handler that takes longer goes on, and its record is processed twice. Dead letters
+        are sent by a producer with the same settings, for records of any size; unlike `ottla.aio.ParallelConsumer` it
+        takes no other, for a producer sends in an event loop of its own.
         """
         check_handler(handler)
+        if "producer" in settings:
+            raise TypeError("a producer can be given to ottla.aio.ParallelConsumer only; here there is always one")
         if is_coroutine_function(handler):
             raise TypeError("the handler is a coroutine function; use ottla.aio.ParallelConsumer")
         self._is_closed = False
@@ -99,7 +103,8 @@ class ParallelConsumer(Generic[K, V]):
         self._thread.call(self._inner.run())
 
     def stop(self) -> None:
-        """Makes `run` return soon, from any thread or signal handler. What is running is waited for by `close`."""
+        """Makes `run` return soon, for good. Any thread or signal handler may call it. What is running then is waited
+        for by `close`."""
         self._inner.stop()
 
     def close(self) -> None:
