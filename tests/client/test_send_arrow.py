@@ -133,6 +133,31 @@ def test_each_row_may_name_its_topic(make: Make, broker: BrokerProcess, new_topi
     assert values_of(broker.bootstrap, names[0]) == [b"0", b"2", b"4", *(b"%d" % number for number in range(6))]
 
 
+def test_views_are_sent_as_what_they_show(make: Make, broker: BrokerProcess, new_topic: str) -> None:
+    """Polars hands over its text and its bytes as views."""
+    names = [make_topic(broker.bootstrap, f"{new_topic}-{letter}", 2) for letter in "ab"]
+    header = pa.struct([("key", pa.string_view()), ("value", pa.binary_view())])
+    categories = pa.array(["odd", "even"], pa.string_view())
+    table = pa.table(
+        {
+            "key": pa.array([b"k%d" % number for number in range(6)], pa.binary_view()),
+            "value": pa.array(["0", "1", None, "3", "4", "5"], pa.string_view()),
+            "topic": pa.array([names[n % 2] for n in range(6)], pa.string_view()),
+            "headers": pa.array([[("n", b"%d" % n)] for n in range(6)], pa.large_list(header)),
+            "kind": pa.DictionaryArray.from_arrays(pa.array([1, 0, 1, 0, None, 0], pa.uint32()), categories),
+        }
+    )
+    client = make()
+    sent(client, None, table)
+    stored = read_all(broker.bootstrap, names[0])
+    rows = sorted((record.key, record.value, record.headers) for records in stored.values() for record in records)
+    assert rows == [(b"k0", b"0", [("n", b"0")]), (b"k2", None, [("n", b"2")]), (b"k4", b"4", [("n", b"4")])]
+    sent(client, names[1], table, value_column="kind")
+    stored = read_all(broker.bootstrap, names[1])
+    kinds = {record.key: record.value for records in stored.values() for record in records[-3:]}
+    assert (kinds[b"k0"], kinds[b"k3"], kinds[b"k4"]) == (b"even", b"odd", None)
+
+
 def test_a_partitioner_of_ones_own_is_asked(make: Make, broker: BrokerProcess, new_topic: str) -> None:
     make_topic(broker.bootstrap, new_topic, 2)
 
@@ -251,10 +276,24 @@ def test_an_empty_table_is_sent_at_once(make: Make, broker: BrokerProcess, new_t
         ({"value": [b"x"], "key": [1.5]}, {}, SerializationError, "column for the key is double"),
         ({"value": [b"x"], "timestamp": ["now"]}, {}, SerializationError, "column for the timestamp is string"),
         ({"value": [b"x", b"y"], "timestamp": [1, -7]}, {}, SerializationError, "row 1: the timestamp"),
+        (
+            {"value": [b"x"], "timestamp": pa.array([2**62], pa.timestamp("s"))},
+            {},
+            SerializationError,
+            "does not fit 64 bits of milliseconds",
+        ),
+        ({"text": [b"x"]}, {"value_column": None}, SerializationError, "value_column must name a column"),
+        ({"key": [b"x"]}, {"value_column": None}, SerializationError, "value_column must name a column"),
         ({"value": [b"x"], "headers": [3]}, {}, SerializationError, "column for the headers is int64"),
         ({"value": [b"x"], "headers": [[(None, b"1")]]}, {}, SerializationError, "headers"),
         ({"value": [b"x"], "p": [1]}, {"partition_column": "p"}, ClientError, "no partition 1"),
         ({"value": [b"x"], "p": [-1]}, {"partition_column": "p"}, ClientError, "no partition -1"),
+        (
+            {"value": [b"x"], "p": pa.array([2**64 - 1], pa.uint64())},
+            {"partition_column": "p"},
+            ClientError,
+            "no partition 18446744073709551615",
+        ),
         ({"value": [b"x"], "p": ["0"]}, {"partition_column": "p"}, SerializationError, "whole numbers"),
         ({"value": [b"x", b"y" * 1_048_576]}, {}, RecordTooLargeError, r"row 1.*max\.request\.size"),
     ],
@@ -268,6 +307,18 @@ def test_a_table_that_cannot_be_sent_says_why(
         client.send_arrow(new_topic, pa.table(table), **options)
     client.flush()
     assert values_of(broker.bootstrap, new_topic) == []
+
+
+def test_columns_that_say_nothing_are_as_if_they_were_not_there(
+    make: Make, broker: BrokerProcess, new_topic: str
+) -> None:
+    make_topic(broker.bootstrap, new_topic)
+    nothing = dict.fromkeys(["key", "timestamp", "headers", "partition"], pa.nulls(2))
+    summary = sent(make(), new_topic, pa.table({"value": [b"a", b"b"], **nothing}), partition_column="partition")
+    assert summary == {TopicPartition(new_topic, 0): SentRows(2, 0, 1)}
+    (record, _) = read_all(broker.bootstrap, new_topic)[0]
+    assert (record.key, record.value, record.headers) == (None, b"a", [])
+    assert record.timestamp >= NOW_MS
 
 
 def test_a_topic_is_needed(make: Make) -> None:

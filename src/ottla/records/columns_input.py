@@ -110,7 +110,8 @@ def _timestamps(column: Any, count: int, default_ms: int) -> Int64s:
         return np.full(count, default_ms, np.int64)
     try:
         if pa.types.is_timestamp(column.type):
-            column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
+            # Finer units are cut to milliseconds; seconds may be too many of them.
+            column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=column.type.unit == "s")
         elif not pa.types.is_integer(column.type):
             raise ValueError(f"the column 'timestamp' is {column.type}, neither a timestamp nor milliseconds")
         column = column.cast(pa.int64())

@@ -407,10 +407,11 @@ class TestEncode:
             ({"value": [b"v"], "colour": [1]}, "'colour'"),
             ({"value": [1.5]}, "'value' is double"),
             ({"value": [b"v"], "timestamp": ["now"]}, "'timestamp' is string"),
+            ({"value": [b"v"], "timestamp": pa.array([2**62], pa.timestamp("s"))}, "do not fit 64 bits"),
             ({"value": [b"v"], "headers": [5]}, "'headers' is int64"),
         ],
     )
-    def test_tables_that_cannot_be_sent(self, columns: dict[str, list[Any]], complaint: str) -> None:
+    def test_tables_that_cannot_be_sent(self, columns: dict[str, Any], complaint: str) -> None:
         with pytest.raises(ValueError, match=complaint):
             encode_columns(pa.table(columns))
 

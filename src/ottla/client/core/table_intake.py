@@ -41,6 +41,8 @@ _BYTES_OR_TEXT = (
     pa.types.is_binary_view,
     pa.types.is_string_view,
 )
+_WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+"""Arrow can neither take rows of views nor compare them; no chunk of them is too large for these."""
 
 
 class PreparedTable(NamedTuple):
@@ -246,6 +248,8 @@ def _without_places(rows: Any) -> Any:
 
 def _choose(table: Any, columns: TableColumns) -> Any:
     """The columns that are sent, under the names of `TableColumns`."""
+    if columns.value is None:
+        raise SerializationError("value_column must name a column; one of nulls sends records without a value")
     chosen: dict[str, Any] = {}
     for field, name in columns._asdict().items():
         if name is None:
@@ -263,18 +267,45 @@ def _choose(table: Any, columns: TableColumns) -> Any:
             chosen[field] = _as_bytes(chosen[field], field)
     if "timestamp" in chosen:
         chosen["timestamp"] = _as_milliseconds(chosen["timestamp"])
+    if "headers" in chosen:
+        chosen["headers"] = _as_headers(chosen["headers"])
+    if "topic" in chosen:
+        chosen["topic"] = _plain(chosen["topic"])
     return pa.table(chosen)
 
 
 def _as_bytes(column: Any, field: str) -> Any:
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
+    kind = _kind_of_values(column)
     if not any(fits(kind) for fits in _BYTES_OR_TEXT):
         raise SerializationError(
             f"the column for the {field} is {kind}, and must be bytes or text: cast it to what shall be sent"
         )
-    return column
+    return _plain(column)
+
+
+def _kind_of_values(column: Any) -> Any:
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+
+
+def _plain(column: Any) -> Any:
+    """Without dictionaries and views."""
+    values = _kind_of_values(column)
+    kind = _WITHOUT_VIEWS.get(values, values)
+    if pa.types.is_dictionary(column.type):
+        chunks = [chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks]
+        return pa.chunked_array(chunks, kind)
+    return column if column.type == kind else column.cast(kind)
+
+
+def _as_headers(column: Any) -> Any:
+    if column.null_count == len(column):
+        return pa.chunked_array([pa.nulls(len(column), HEADERS_TYPE)])
+    try:
+        return column.cast(HEADERS_TYPE)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise SerializationError(
+            f"the column for the headers is {column.type}, and must be a list of (key, value)"
+        ) from e
 
 
 def _as_milliseconds(column: Any) -> Any:
@@ -283,7 +314,8 @@ def _as_milliseconds(column: Any) -> Any:
         raise SerializationError(f"the column for the timestamp is {kind}, neither a timestamp nor milliseconds")
     try:
         if pa.types.is_timestamp(kind):
-            column = column.cast(pa.timestamp("ms", tz=kind.tz), safe=False)
+            # Finer units are cut to milliseconds; seconds may be too many of them.
+            column = column.cast(pa.timestamp("ms", tz=kind.tz), safe=kind.unit == "s")
         column = column.cast(pa.int64())
     except pa.ArrowInvalid as e:
         raise SerializationError("the column for the timestamp does not fit 64 bits of milliseconds") from e
@@ -333,12 +365,6 @@ def _tells_lengths(kind: Any) -> bool:
 def _header_sizes(headers: Any) -> Int64s:
     if headers.null_count == len(headers):
         return np.zeros(len(headers), np.int64)
-    try:
-        headers = headers.cast(HEADERS_TYPE)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise SerializationError(
-            f"the column for the headers is {headers.type}, and must be a list of (key, value)"
-        ) from e
     counts = pc.fill_null(headers.value_lengths(), 0).to_numpy(zero_copy_only=False)
     names, values = headers.flatten().flatten()
     totals = np.zeros(len(names) + 1, np.int64)
@@ -351,9 +377,12 @@ def _header_sizes(headers: Any) -> Int64s:
 
 
 def _asked_partitions(column: Any, topic: TopicMetadata) -> Int64s:
-    if not pa.types.is_integer(column.type):
+    if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
         raise SerializationError(f"the column for the partition is {column.type}, and must be whole numbers")
-    asked = pc.fill_null(column.cast(pa.int64()), NO_PARTITION).to_numpy()
+    try:
+        asked = pc.fill_null(column.cast(pa.int64()), NO_PARTITION).to_numpy()
+    except pa.ArrowInvalid as e:
+        raise _no_such_partition(topic, pc.max(column).as_py()) from e
     is_null = pc.is_null(column).to_numpy()
     unknown = ~is_null & ~np.isin(asked, np.fromiter(topic.partitions, np.int64))
     if unknown.any():
