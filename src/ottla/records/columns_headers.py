@@ -96,10 +96,7 @@ def _read_alone(rest: bytes, origin: int, record: int, count: int, found: _Found
 
 def _lists(buf: ReadBuffer, counts: Int64s, found: _Found) -> Any:
     key_starts, key_lengths, value_starts, value_lengths = found.by_record()
-    try:
-        keys = slices(buf, key_starts, key_lengths).cast(pa.string())
-    except pa.ArrowInvalid as e:
-        raise CorruptBatchError("the key of a header is not UTF-8") from e
+    keys = _as_text(slices(buf, key_starts, key_lengths))
     values = slices(buf, value_starts, value_lengths)
     entries = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS_TYPE.value_type))
     offsets = np.zeros(len(counts) + 1, np.int32)
@@ -107,3 +104,11 @@ def _lists(buf: ReadBuffer, counts: Int64s, found: _Found) -> Any:
     has_some = counts > 0
     validity = None if has_some.all() else pa.py_buffer(np.packbits(has_some, bitorder="little"))
     return pa.Array.from_buffers(HEADERS_TYPE, len(counts), [validity, pa.py_buffer(offsets)], children=[entries])
+
+
+def _as_text(keys: Any) -> Any:
+    """What is not UTF-8 is replaced, as `reader` does; Arrow cannot, so all keys are then decoded one by one."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode(errors="replace") for key in keys.to_pylist()], pa.string())

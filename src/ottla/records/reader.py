@@ -226,10 +226,8 @@ def _read_headers(buf: bytes, pos: int) -> tuple[tuple[Header, ...], int]:
             raise_negative_length("header key")
         start = pos
         pos += length
-        try:
-            name = buf[start:pos].decode()
-        except UnicodeDecodeError as e:
-            raise CorruptBatchError("the key of a header is not UTF-8") from e
+        # Clients that know no text write any bytes here; as in Java they must not make the rest unreadable.
+        name = buf[start:pos].decode(errors="replace")
         length, pos = read_varint(buf, pos)
         if length < 0:
             if length != -1:

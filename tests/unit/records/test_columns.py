@@ -208,6 +208,20 @@ class TestDecode:
         assert decoded.records.num_rows == 0
         assert decoded.next_offset == 12
 
+    @given(st.lists(st.binary(min_size=3, max_size=3), min_size=1, max_size=5))
+    def test_header_keys_that_are_not_utf8_are_replaced(self, keys: list[bytes]) -> None:
+        named = [(f"{index:03}", b"v") for index in range(len(keys))]
+        batch = bytearray(build_batch([(None, b"a", named, 1), (None, b"b", [("x", None)], 1)]))
+        # From the last to the first: a key that looks like one of those lies behind it.
+        for index, key in reversed(list(enumerate(keys))):
+            batch = batch.replace(f"{index:03}".encode(), key, 1)
+        decoded = decode_columns(batch, columns=COLUMN_NAMES, check_crc=False).records
+        decoded.validate(full=True)
+        assert [record for record, _ in as_rows(decoded)] == read_records(batch)
+        assert decoded["headers"].to_pylist()[0] == [
+            {"key": key.decode(errors="replace"), "value": b"v"} for key in keys
+        ]
+
     def test_a_record_with_very_many_headers(self) -> None:
         many = [(f"h{index}", str(index).encode()) for index in range(100)]
         batch = build_batch([(None, b"a", [("one", None)], 1), (None, b"b", many, 1), (None, b"c", [], 1)])
