@@ -6,9 +6,12 @@ from ottla.client.core.admin_outcomes import Outcomes as Outcomes
 from ottla.client.core.admin_types import ConfigChange as ConfigChange
 from ottla.client.core.admin_types import ConfigOperation as ConfigOperation
 from ottla.client.core.admin_types import ConfigResource as ConfigResource
+from ottla.client.core.admin_types import ConfigSource as ConfigSource
+from ottla.client.core.admin_types import HangingTransaction as HangingTransaction
 from ottla.client.core.admin_types import NewPartitions as NewPartitions
 from ottla.client.core.admin_types import NewTopic as NewTopic
 from ottla.client.core.admin_types import OffsetSpec as OffsetSpec
+from ottla.client.core.admin_types import ResourceType as ResourceType
 from ottla.client.core.admin_types import TopicPartitionReplica as TopicPartitionReplica
 from ottla.client.core.consumer_record import ConsumerRecord as ConsumerRecord
 from ottla.client.core.cursors import OffsetAndMetadata as OffsetAndMetadata
