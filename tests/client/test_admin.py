@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +141,86 @@ def test_each_topic_has_its_own_outcome(admin: Any, topic: str, new_topic: str) 
     assert described[topic].name == topic
 
 
+def test_ids_of_pythons_own_kind(admin: Any, topic: str) -> None:
+    topic_id = uuid.UUID(bytes=admin.describe_topics([topic])[topic].topic_id)
+    assert admin.describe_topics([topic_id, topic])[topic_id].name == topic
+    gone = uuid.uuid4()
+    deleted = admin.delete_topics([topic_id, gone])
+    assert deleted.errors[gone].code is ErrorCode.UNKNOWN_TOPIC_ID
+    assert deleted[topic_id] is None
+
+
+def test_a_name_that_is_empty_or_there_twice(admin: Any, new_topic: str) -> None:
+    assert "does not mention" not in admin.delete_topics([""]).errors[""].message
+    with pytest.raises(ValueError, match=f"two different topics .* '{new_topic}'"):
+        admin.create_topics([NewTopic(new_topic, 1, 1), NewTopic(new_topic, 2, 1)])
+    assert new_topic not in admin.list_topics()
+
+
+# Wrong arguments
+
+
+def test_a_wrong_argument_is_the_error_of_its_own_thing(admin: Any, topic: str, new_topic: str) -> None:
+    good, other = f"{new_topic}-good", f"{new_topic}-other"
+    wrong = [NewTopic(f"{new_topic}-{n}", n, 1) for n in (1.5, 2**40)]
+    wrong.append(NewTopic(f"{new_topic}-list", 1, 1, configs={"cleanup.policy": ["compact"]}))
+    created = admin.create_topics([NewTopic(good, 1, 1), *wrong, NewTopic(other, 1, 1)])
+    assert created.results.keys() == {good, other}
+    assert created.errors.keys() == {entry.name for entry in wrong}
+    for error in created.errors.values():
+        assert error.code is ErrorCode.INVALID_REQUEST
+        assert "too old" not in error.message
+    assert "num_partitions: 1.5 does not fit" in created.errors[wrong[0].name].message
+    admin.delete_topics([good, other]).check()
+
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    altered = admin.alter_group_offsets(f"group-{topic}", {first: 2**70, second: 1})
+    assert altered.errors[first].code is ErrorCode.INVALID_REQUEST
+    assert altered[second] is None
+    assert admin.list_offsets({TopicPartition(5, 0): OffsetSpec.LATEST, first: OffsetSpec.LATEST})[first].offset == 0
+    assert admin.describe_groups([7]).errors[7].code is ErrorCode.INVALID_REQUEST
+    assert admin.describe_topics([b"id", topic])[topic].name == topic
+
+
+def test_settings_may_be_numbers_and_truth_values(admin: Any, new_topic: str) -> None:
+    given = {"retention.ms": 1000, "unclean.leader.election.enable": True, "min.cleanable.dirty.ratio": 0.25}
+    admin.create_topics([NewTopic(new_topic, 1, 1, configs=given)]).check()
+    resource = ConfigResource.topic(new_topic)
+    until(lambda: resource in admin.describe_configs([resource]).results)
+
+    def values() -> list[str | None]:
+        found = admin.describe_configs([resource])[resource]
+        return [found[name].value for name in given]
+
+    assert values() == ["1000", "true", "0.25"]
+    admin.incremental_alter_configs({resource: [ConfigChange("retention.ms", 5)]}).check()
+    until(lambda: values() == ["5", "true", "0.25"])
+    admin.alter_configs({resource: {**given, "unclean.leader.election.enable": False}}).check()
+    until(lambda: values() == ["1000", "false", "0.25"])
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "shown"),
+    [
+        ("create_topics", "ab", "topics must be a list, such as ['ab']"),
+        ("create_topics", NewTopic("ab"), "topics must be a list, such as [NewTopic(name='ab'"),
+        ("delete_topics", "ab", "topics must be a list, such as ['ab']"),
+        ("describe_topics", "ab", "topics must be a list, such as ['ab']"),
+        ("describe_configs", ConfigResource.topic("ab"), "resources must be a list"),
+        ("describe_groups", "ab", "group_ids must be a list, such as ['ab']"),
+        ("delete_groups", "ab", "group_ids must be a list, such as ['ab']"),
+        ("list_group_offsets", "ab", "groups must be a list, such as ['ab']"),
+        ("list_group_offsets", {"g": TopicPartition("ab", 0)}, "the partitions of a group must be a list"),
+        ("describe_producers", TopicPartition("ab", 0), "partitions must be a list"),
+        ("describe_transactions", "ab", "transactional_ids must be a list, such as ['ab']"),
+        ("fence_producers", "ab", "transactional_ids must be a list, such as ['ab']"),
+    ],
+)
+def test_one_thing_is_not_taken_for_a_list(admin: Any, call: str, given: object, shown: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(shown)):
+        getattr(admin, call)(given)
+
+
 def test_internal_topics_are_listed_on_demand(admin: Any, topic: str) -> None:
     admin.alter_group_offsets(f"group-{topic}", {TopicPartition(topic, 0): 0}).check()
     assert "__consumer_offsets" not in admin.list_topics()
@@ -219,11 +301,16 @@ def test_replicas_move_between_log_directories(make: Make, tmp_path: Path) -> No
         admin.alter_replica_log_dirs({replica: other}).check()
         until(lambda: homes() == [other])
         failed = admin.alter_replica_log_dirs(
-            {replica: str(tmp_path / "nowhere"), TopicPartitionReplica("moved", 0, 4711): other}
+            {
+                replica: str(tmp_path / "nowhere"),
+                TopicPartitionReplica("moved", 0, 4711): other,
+                TopicPartitionReplica("nobody", 0, node_id): other,
+            }
         )
         assert [error.code for error in failed.errors.values()] == [
             ErrorCode.LOG_DIR_NOT_FOUND,
             ErrorCode.BROKER_ID_NOT_REGISTERED,
+            ErrorCode.REPLICA_NOT_AVAILABLE,
         ]
     finally:
         assert process.stop() == 0
@@ -313,6 +400,9 @@ def test_offsets_of_a_group(admin: Any, topic: str) -> None:
     assert admin.list_group_offsets([group, "nobody"]).check() == {group: committed, "nobody": {}}
     assert admin.list_group_offsets({group: [second]}, require_stable=True)[group] == {second: committed[second]}
     assert admin.delete_group_offsets(group, [first])[first] is None
+    assert admin.list_group_offsets([group])[group].keys() == {second}
+    with pytest.raises(ValueError, match=f"{second} must not be negative, but was -7"):
+        admin.alter_group_offsets(group, {first: 5, second: -7})
     assert admin.list_group_offsets([group])[group].keys() == {second}
     failed = admin.delete_group_offsets("nobody", [first])
     assert failed.errors[first].code is ErrorCode.GROUP_ID_NOT_FOUND

@@ -272,6 +272,7 @@ def test_what_is_tried_again() -> None:
     assert tries_again(passing, 100, grace=False)
     assert not tries_again(final, 1, grace=True)
     assert not tries_again(unknown, 1, grace=False)
+    assert not tries_again(admin_error(ErrorCode.REPLICA_NOT_AVAILABLE), 1, grace=False)
     assert tries_again(unknown, GRACE_TRIES, grace=True)
     assert not tries_again(unknown, GRACE_TRIES + 1, grace=True)
 

@@ -11,6 +11,7 @@ from ottla.base.types import TopicPartition
 from ottla.client.aio.admin_caller import AdminCaller, unanswered
 from ottla.client.aio.cluster_link import GROUP, TRANSACTION
 from ottla.client.core import admin_configs, admin_groups, admin_partitions, admin_topics
+from ottla.client.core.admin_arguments import as_list
 from ottla.client.core.admin_options import AdminSettings
 from ottla.client.core.admin_outcomes import Call, Outcomes, admin_error
 from ottla.client.core.admin_topics import TopicKey
@@ -19,6 +20,7 @@ from ottla.client.core.admin_types import (
     ConfigChange,
     ConfigEntry,
     ConfigResource,
+    ConfigValue,
     CreatedTopic,
     FencedProducer,
     GroupDescription,
@@ -37,7 +39,7 @@ from ottla.client.core.admin_types import (
 )
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.metadata import BrokerAddress
-from ottla.client.core.offset_requests import OffsetAndTimestamp
+from ottla.client.core.offset_requests import OffsetAndTimestamp, offsets_to_commit
 from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import ClientError
@@ -100,7 +102,7 @@ class Admin:
         if topics is None:
             described = sorted(map(admin_topics.topic_description, await self._all_topics(timeout_ms)))
             return Outcomes({topic.name: topic for topic in described}, what="describe_topics")
-        asked = list(topics)
+        asked = as_list(topics, "topics")
         return await self._caller.any_broker(admin_topics.describe_topics_call(asked), asked, timeout_ms)
 
     async def _all_topics(self, timeout_ms: int | None) -> list[MetadataResponseTopic]:
@@ -112,7 +114,7 @@ class Admin:
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[str, CreatedTopic]:
         """A topic given as a name gets the brokers' numbers of partitions and replicas."""
-        new = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
+        new = [NewTopic(topic) if isinstance(topic, str) else topic for topic in as_list(topics, "topics")]
         call = admin_topics.create_topics_call(new, validate_only=validate_only, timeout_ms=self._request_ms)
         return await self._caller.controller(call, [topic.name for topic in new], timeout_ms)
 
@@ -120,7 +122,7 @@ class Admin:
         self, topics: Iterable[TopicKey], *, timeout_ms: int | None = None
     ) -> Outcomes[TopicKey, None]:
         """Topics by their names or ids."""
-        asked = list(topics)
+        asked = as_list(topics, "topics")
         call = admin_topics.delete_topics_call(asked, timeout_ms=self._request_ms)
         return await self._caller.controller(call, asked, timeout_ms)
 
@@ -147,10 +149,13 @@ class Admin:
         include_documentation: bool = False,
         timeout_ms: int | None = None,
     ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
+        names = None if keys is None else as_list(keys, "keys")
         call = admin_configs.describe_configs_call(
-            keys, include_synonyms=include_synonyms, include_documentation=include_documentation
+            names, include_synonyms=include_synonyms, include_documentation=include_documentation
         )
-        return await self._caller.placed(lambda _: call, resources, admin_configs.broker_of, timeout_ms)
+        return await self._caller.placed(
+            lambda _: call, as_list(resources, "resources"), admin_configs.broker_of, timeout_ms
+        )
 
     async def incremental_alter_configs(
         self,
@@ -160,13 +165,13 @@ class Admin:
         timeout_ms: int | None = None,
     ) -> Outcomes[ConfigResource, None]:
         """Changes the settings that are named, and no others."""
-        wanted = {resource: list(entries) for resource, entries in changes.items()}
+        wanted = {resource: as_list(entries, "the changes") for resource, entries in changes.items()}
         call = admin_configs.incremental_alter_configs_call(wanted, validate_only=validate_only)
         return await self._caller.placed(lambda _: call, wanted, admin_configs.broker_of, timeout_ms)
 
     async def alter_configs(
         self,
-        settings: Mapping[ConfigResource, Mapping[str, str | None]],
+        settings: Mapping[ConfigResource, Mapping[str, ConfigValue | None]],
         *,
         validate_only: bool = False,
         timeout_ms: int | None = None,
@@ -202,9 +207,10 @@ class Admin:
         timeout_ms: int | None = None,
     ) -> Outcomes[int, dict[str, LogDirDescription]]:
         """The log directories of brokers by their paths; of all brokers and partitions if none are named."""
-        chosen = None if partitions is None else list(partitions)
+        chosen = None if partitions is None else as_list(partitions, "partitions")
+        nodes = None if brokers is None else as_list(brokers, "brokers")
         return await self._caller.brokers(
-            lambda node: admin_configs.describe_log_dirs_call(node, chosen), brokers, timeout_ms
+            lambda node: admin_configs.describe_log_dirs_call(node, chosen), nodes, timeout_ms
         )
 
     async def alter_replica_log_dirs(
@@ -224,8 +230,9 @@ class Admin:
         self, *, states: Collection[str] = (), types: Collection[str] = (), timeout_ms: int | None = None
     ) -> list[GroupListing]:
         """All groups, or those in some states (`Stable`, `Empty`, …) or of some types (`classic`, `consumer`)."""
+        wanted = as_list(states, "states"), as_list(types, "types")
         outcomes = await self._caller.brokers(
-            lambda node: admin_groups.list_groups_call(node, states, types), None, timeout_ms
+            lambda node: admin_groups.list_groups_call(node, *wanted), None, timeout_ms
         )
         return sorted({group for groups in outcomes.check().values() for group in groups})
 
@@ -233,6 +240,7 @@ class Admin:
         self, group_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> Outcomes[str, GroupDescription]:
         """State and members of groups of both protocols."""
+        wanted = as_list(group_ids, "group_ids")
 
         async def describe(group_id: str) -> GroupDescription | ClientError:
             answer = await self._ask_group(group_id, admin_groups.describe_consumer_groups_call())
@@ -243,7 +251,7 @@ class Admin:
         async def ask(pending: list[str]) -> dict[str, GroupDescription | ClientError]:
             return dict(zip(pending, await asyncio.gather(*map(describe, pending)), strict=True))
 
-        return await self._caller.settle(group_ids, ask, "describe_groups", timeout_ms)
+        return await self._caller.settle(wanted, ask, "describe_groups", timeout_ms)
 
     async def _ask_group(self, group_id: str, call: Call[str, GroupDescription]) -> GroupDescription | ClientError:
         answers = await self._caller.ask_coordinator(GROUP, group_id, call, [group_id])
@@ -252,7 +260,7 @@ class Admin:
     async def delete_groups(self, group_ids: Iterable[str], *, timeout_ms: int | None = None) -> Outcomes[str, None]:
         """Deletes groups without members, and their offsets."""
         call = admin_groups.delete_groups_call()
-        return await self._caller.coordinators(GROUP, lambda _: call, group_ids, timeout_ms)
+        return await self._caller.coordinators(GROUP, lambda _: call, as_list(group_ids, "group_ids"), timeout_ms)
 
     async def remove_members(
         self,
@@ -264,8 +272,8 @@ class Admin:
         timeout_ms: int | None = None,
     ) -> Outcomes[str, None]:
         """Takes members out of a classic group, by member id or by `group.instance.id`; all if none are named."""
-        instances = set(instance_ids)
-        members = set(member_ids or ())
+        instances = set(as_list(instance_ids, "instance_ids"))
+        members = set(as_list(member_ids or (), "member_ids"))
         if member_ids is None and not instances:
             described = (await self.describe_groups([group_id], timeout_ms=timeout_ms))[group_id]
             instances = {member.instance_id for member in described.members if member.instance_id is not None}
@@ -286,8 +294,11 @@ class Admin:
 
         With `require_stable` offsets that an open transaction may still change are waited for.
         """
-        named = groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
-        wanted = {group: None if chosen is None else list(chosen) for group, chosen in named.items()}
+        named = groups if isinstance(groups, Mapping) else dict.fromkeys(as_list(groups, "groups"))
+        wanted = {
+            group: None if chosen is None else as_list(chosen, "the partitions of a group")
+            for group, chosen in named.items()
+        }
         return await self._caller.coordinators(
             GROUP,
             lambda group: admin_groups.list_group_offsets_call(group, wanted.get(group), require_stable=require_stable),
@@ -303,10 +314,7 @@ class Admin:
         timeout_ms: int | None = None,
     ) -> Outcomes[TopicPartition, None]:
         """Sets where a group without members goes on reading."""
-        commits = {
-            TopicPartition(*partition): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-            for partition, offset in offsets.items()
-        }
+        commits = offsets_to_commit(offsets)
         call = admin_groups.alter_group_offsets_call(group_id, commits)
         return await self._caller.coordinator(GROUP, group_id, call, commits, timeout_ms)
 
@@ -315,7 +323,7 @@ class Admin:
     ) -> Outcomes[TopicPartition, None]:
         """Forgets where a group was in topics it does not read now."""
         call = admin_groups.delete_group_offsets_call(group_id)
-        wanted = [TopicPartition(*partition) for partition in partitions]
+        wanted = [TopicPartition(*partition) for partition in as_list(partitions, "partitions")]
         return await self._caller.coordinator(GROUP, group_id, call, wanted, timeout_ms)
 
     # Partitions
@@ -349,7 +357,8 @@ class Admin:
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> Outcomes[TopicPartition, list[ProducerDescription]]:
         """The idempotent producers that leaders of partitions remember."""
-        return await self._caller.leaders(admin_partitions.describe_producers_call(), partitions, timeout_ms)
+        wanted = as_list(partitions, "partitions")
+        return await self._caller.leaders(admin_partitions.describe_producers_call(), wanted, timeout_ms)
 
     async def list_transactions(
         self,
@@ -360,8 +369,9 @@ class Admin:
         timeout_ms: int | None = None,
     ) -> list[TransactionListing]:
         """All transactional ids, or those in some states, of some producers, or with transactions open for long."""
+        wanted = as_list(states, "states"), as_list(producer_ids, "producer_ids")
         outcomes = await self._caller.brokers(
-            lambda node: admin_partitions.list_transactions_call(node, states, producer_ids, min_duration_ms),
+            lambda node: admin_partitions.list_transactions_call(node, *wanted, min_duration_ms),
             None,
             timeout_ms,
         )
@@ -371,15 +381,15 @@ class Admin:
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> Outcomes[str, TransactionDescription]:
         call = admin_partitions.describe_transactions_call()
-        return await self._caller.coordinators(TRANSACTION, lambda _: call, transactional_ids, timeout_ms)
+        wanted = as_list(transactional_ids, "transactional_ids")
+        return await self._caller.coordinators(TRANSACTION, lambda _: call, wanted, timeout_ms)
 
     async def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> Outcomes[str, FencedProducer]:
         """Aborts what producers have open, and shuts them out: they find themselves fenced."""
-        return await self._caller.coordinators(
-            TRANSACTION, admin_partitions.fence_producer_call, transactional_ids, timeout_ms
-        )
+        wanted = as_list(transactional_ids, "transactional_ids")
+        return await self._caller.coordinators(TRANSACTION, admin_partitions.fence_producer_call, wanted, timeout_ms)
 
     async def end_transactions(
         self, transactions: Iterable[PreparedTransaction], *, committed: bool, timeout_ms: int | None = None
@@ -389,7 +399,7 @@ class Admin:
         The errors, by transactional id: PRODUCER_FENCED or INVALID_PRODUCER_EPOCH if another producer has taken over or
         the time was up, and INVALID_TXN_STATE if the transaction has been ended the other way.
         """
-        by_id = {transaction.transactional_id: transaction for transaction in transactions}
+        by_id = {transaction.transactional_id: transaction for transaction in as_list(transactions, "transactions")}
         return await self._caller.coordinators(
             TRANSACTION,
             lambda found: admin_partitions.end_transaction_call(found, by_id, committed=committed),

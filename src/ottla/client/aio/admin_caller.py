@@ -13,6 +13,7 @@ from ottla.base.clock import SystemClock
 from ottla.base.errors import EncodeError, ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.cluster_link import ClusterLink
+from ottla.client.core.admin_arguments import sort_out
 from ottla.client.core.admin_options import AdminSettings
 from ottla.client.core.admin_outcomes import Call, Outcomes, admin_error, tries_again
 from ottla.client.core.metadata import NO_LEADER, MetadataCache
@@ -113,10 +114,14 @@ class AdminCaller:
 
     async def ask_node(self, node_id: int, call: Call[K, V], keys: list[K]) -> dict[K, V | ClientError]:
         """One request to one broker. What goes wrong with the request is the error of every key in it."""
+        sendable, refused = sort_out(call, keys)
+        if not sendable:
+            return {**refused}
         try:
-            return await self._exchange(await self.link.connection_to(node_id), call, keys)
+            answers = await self._exchange(await self.link.connection_to(node_id), call, sendable)
+            return {**refused, **answers}
         except (KafkaError, EncodeError) as e:
-            return dict.fromkeys(keys, _as_client_error(e))
+            return {**refused, **dict.fromkeys(sendable, _as_client_error(e))}
 
     async def _exchange(self, connection: Connection, call: Call[K, V], keys: list[K]) -> dict[K, V | ClientError]:
         version = connection.version_for(call.request)
@@ -144,14 +149,18 @@ class AdminCaller:
         return await self.settle(keys, ask, call.name, timeout_ms)
 
     async def _ask_any(self, call: Call[K, V], keys: list[K]) -> dict[K, V | ClientError]:
+        sendable, refused = sort_out(call, keys)
+        if not sendable:
+            return {**refused}
+
         def make(connection: Connection) -> tuple[Request, int]:
             version = connection.version_for(call.request)
-            return call.build(keys, version), version
+            return call.build(sendable, version), version
 
         try:
-            return dict(call.read(await self.link.request_any(make, call.response)))
+            return {**refused, **call.read(await self.link.request_any(make, call.response))}
         except (KafkaError, EncodeError) as e:
-            return dict.fromkeys(keys, _as_client_error(e))
+            return {**refused, **dict.fromkeys(sendable, _as_client_error(e))}
 
     async def controller(self, call: Call[K, V], keys: Iterable[K], timeout_ms: int | None) -> Outcomes[K, V]:
         async def ask(pending: list[K]) -> Mapping[K, V | ClientError]:
@@ -217,13 +226,15 @@ class AdminCaller:
         self, call: Call[TopicPartition, V], partitions: Iterable[TopicPartition], timeout_ms: int | None
     ) -> Outcomes[TopicPartition, V]:
         async def ask(pending: list[TopicPartition]) -> Mapping[TopicPartition, V | ClientError]:
-            answers: dict[TopicPartition, V | ClientError] = {}
+            # Before their leaders are looked for: that may be a request that cannot be sent either.
+            sendable, refused = sort_out(call, pending)
+            answers: dict[TopicPartition, V | ClientError] = {**refused}
             try:
-                await self.refresh(sorted({partition.topic for partition in pending}))
+                await self.refresh(sorted({partition.topic for partition in sendable}))
             except KafkaError as e:
-                return dict.fromkeys(pending, _as_client_error(e))
+                return {**answers, **dict.fromkeys(sendable, _as_client_error(e))}
             asked: dict[int, tuple[Call[TopicPartition, V], list[TopicPartition]]] = {}
-            for partition in pending:
+            for partition in sendable:
                 leader = self.metadata.leader_of(*partition)
                 if leader != NO_LEADER:
                     asked.setdefault(leader, (call, []))[1].append(partition)
@@ -274,11 +285,15 @@ class AdminCaller:
     async def ask_coordinator(
         self, kind: int, coordinated: str, call: Call[K, V], keys: list[K]
     ) -> dict[K, V | ClientError]:
+        sendable, refused = sort_out(call, keys)
+        if not sendable:
+            return {**refused}
         try:
             node = await self.link.find_coordinator(coordinated, kind)
         except KafkaError as e:
-            return dict.fromkeys(keys, _as_client_error(e))
-        return await self.ask_node(node, call, keys)
+            return {**refused, **dict.fromkeys(sendable, _as_client_error(e))}
+        answers = await self.ask_node(node, call, sendable)
+        return {**refused, **answers}
 
 
 def _as_client_error(error: KafkaError | EncodeError) -> ClientError:

@@ -11,7 +11,7 @@ from ottla.base.types import TopicPartition
 from ottla.client.aio.cluster_link import GROUP, TRANSACTION
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.core.cursors import OffsetAndMetadata
-from ottla.client.core.offset_requests import Membership
+from ottla.client.core.offset_requests import Membership, offsets_to_commit
 from ottla.client.core.producer_transaction import (
     ALLOWED,
     PreparedTransaction,
@@ -124,7 +124,8 @@ class Transactions:
         """Positions of a group become part of the transaction; stale generations are refused (KIP-447)."""
         self._transaction.check_sending("send_offsets")
         membership = Membership(group) if isinstance(group, str) else group
-        if not offsets:
+        commits = offsets_to_commit(offsets)
+        if not commits:
             return
         sender = self._engine.sender
         add = AddOffsetsToTxnRequest(
@@ -137,7 +138,7 @@ class Transactions:
             (self._id, TRANSACTION), add, AddOffsetsToTxnResponse, _error_code, max_version=_MAX_ADD_OFFSETS_VERSION
         )
         self._transaction.has_offsets = True
-        commit = _offset_commit(self._id, sender.producer_id, sender.producer_epoch, membership, offsets)
+        commit = _offset_commit(self._id, sender.producer_id, sender.producer_epoch, membership, commits)
         await self._ask(
             (membership.group_id, GROUP),
             commit,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.base.types import TopicPartition
+from ottla.client.core.admin_arguments import config_text
 from ottla.client.core.admin_outcomes import Call, admin_error, outcome
 from ottla.client.core.admin_types import (
     ConfigChange,
@@ -12,6 +13,7 @@ from ottla.client.core.admin_types import (
     ConfigResource,
     ConfigSource,
     ConfigSynonym,
+    ConfigValue,
     LogDirDescription,
     ReplicaInfo,
     ResourceType,
@@ -111,7 +113,9 @@ def incremental_alter_configs_call(
                     resource_type=resource.type,
                     resource_name=resource.name,
                     configs=[
-                        wire.AlterableConfig(name=change.name, value=change.value, config_operation=change.operation)
+                        wire.AlterableConfig(
+                            name=change.name, value=config_text(change.value), config_operation=change.operation
+                        )
                         for change in changes[resource]
                     ],
                 )
@@ -130,7 +134,7 @@ def incremental_alter_configs_call(
 
 
 def alter_configs_call(
-    settings: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
+    settings: Mapping[ConfigResource, Mapping[str, ConfigValue | None]], *, validate_only: bool
 ) -> Call[ConfigResource, None]:
     wire = alter_configs
 
@@ -141,7 +145,8 @@ def alter_configs_call(
                     resource_type=resource.type,
                     resource_name=resource.name,
                     configs=[
-                        wire.AlterableConfig(name=name, value=value) for name, value in settings[resource].items()
+                        wire.AlterableConfig(name=name, value=config_text(value))
+                        for name, value in settings[resource].items()
                     ],
                 )
                 for resource in resources

@@ -116,8 +116,8 @@ def outcome(code: int, value: V, message: str | None = None, *, where: object = 
     return admin_error(code, message, where=where) if code else value
 
 
-FINAL = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""Retriable for producers and consumers; who administers a topic wants to know that it is not there."""
+FINAL = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.REPLICA_NOT_AVAILABLE})
+"""Retriable for producers and consumers; who administers a topic wants to know that it, or a replica, is not there."""
 
 GRACE_TRIES = 3
 """How often leaders are looked for again of a topic that is not known: one made just now may not be known to all."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from ottla.base.errors import ErrorCode
-from ottla.base.types import NIL_UUID, Uuid, uuid_to_text
+from ottla.base.types import Uuid, uuid_to_text
+from ottla.client.core.admin_arguments import config_text
 from ottla.client.core.admin_outcomes import Call, admin_error, outcome
 from ottla.client.core.admin_types import (
     BROKER_DEFAULT,
@@ -38,7 +40,7 @@ from ottla.wire.apis.metadata import (
     MetadataResponseTopic,
 )
 
-TopicKey: TypeAlias = str | Uuid
+TopicKey: TypeAlias = str | Uuid | uuid.UUID
 """A topic by its name, or by its id."""
 
 ALL_TOPICS = "all topics"
@@ -49,14 +51,26 @@ _FIRST_BROKER_DEFAULTS = 4
 
 
 def topic_label(topic: TopicKey) -> str:
-    return f"topic {topic if isinstance(topic, str) else uuid_to_text(topic)}"
+    return f"topic {topic if isinstance(topic, str) else uuid_to_text(_id_of(topic))}"
+
+
+def _id_of(topic: Uuid | uuid.UUID) -> Uuid:
+    return Uuid(topic.bytes) if isinstance(topic, uuid.UUID) else topic
+
+
+def _by_id(topics: Iterable[TopicKey]) -> dict[Uuid, TopicKey]:
+    """The topics that were named by their ids, in whichever form."""
+    return {_id_of(topic): topic for topic in topics if not isinstance(topic, str)}
 
 
 # Creating
 
 
 def create_topics_call(topics: Iterable[NewTopic], *, validate_only: bool, timeout_ms: int) -> Call[str, CreatedTopic]:
-    by_name = {topic.name: topic for topic in topics}
+    by_name: dict[str, NewTopic] = {}
+    for topic in topics:
+        if by_name.setdefault(topic.name, topic) != topic:
+            raise ValueError(f"two different topics are to be created with the name {topic.name!r}")
 
     def build(names: Sequence[str], version: int) -> CreateTopicsRequest:
         chosen = [by_name[name] for name in names]
@@ -86,7 +100,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
             CreatableReplicaAssignment(partition_index=index, broker_ids=list(replicas))
             for index, replicas in enumerate(topic.assignments)
         ],
-        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+        configs=[CreatableTopicConfig(name=name, value=config_text(value)) for name, value in topic.configs.items()],
     )
 
 
@@ -135,12 +149,14 @@ def create_partitions_call(
 
 
 def delete_topics_call(asked: Iterable[TopicKey], *, timeout_ms: int) -> Call[TopicKey, None]:
-    keys = set(asked)
+    by_id = _by_id(asked)
 
     def build(topics: Sequence[TopicKey], version: int) -> DeleteTopicsRequest:
         if version >= _FIRST_DELETE_BY_STATE:
             states = [
-                DeleteTopicState(name=topic) if isinstance(topic, str) else DeleteTopicState(name=None, topic_id=topic)
+                DeleteTopicState(name=topic)
+                if isinstance(topic, str)
+                else DeleteTopicState(name=None, topic_id=_id_of(topic))
                 for topic in topics
             ]
             return DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms)
@@ -150,7 +166,8 @@ def delete_topics_call(asked: Iterable[TopicKey], *, timeout_ms: int) -> Call[To
         answers: dict[TopicKey, ClientError | None] = {}
         for answer in response.responses:
             # A topic that was named by its id is answered with its name as well.
-            key: TopicKey = answer.topic_id if answer.topic_id in keys else answer.name or answer.topic_id
+            name = answer.topic_id if answer.name is None else answer.name
+            key = by_id.get(answer.topic_id, name)
             answers[key] = outcome(answer.error_code, None, answer.error_message, where=topic_label(key))
         return answers
 
@@ -167,8 +184,9 @@ def _only_names(topics: Sequence[TopicKey]) -> list[str]:
 # Describing
 
 
-def describe_topics_call(asked: Iterable[TopicKey]) -> Call[TopicKey, TopicDescription]:
-    keys = set(asked)
+def describe_topics_call(asked: Sequence[TopicKey]) -> Call[TopicKey, TopicDescription]:
+    names = set(asked)
+    by_id = _by_id(asked)
 
     def build(topics: Sequence[TopicKey], version: int) -> MetadataRequest:
         if version < _FIRST_DESCRIBE_BY_ID:
@@ -177,7 +195,7 @@ def describe_topics_call(asked: Iterable[TopicKey]) -> Call[TopicKey, TopicDescr
             topics=[
                 MetadataRequestTopic(name=topic)
                 if isinstance(topic, str)
-                else MetadataRequestTopic(name=None, topic_id=topic)
+                else MetadataRequestTopic(name=None, topic_id=_id_of(topic))
                 for topic in topics
             ],
             # Before version 4 a broker that creates topics by itself does so when it is asked about one.
@@ -187,12 +205,11 @@ def describe_topics_call(asked: Iterable[TopicKey]) -> Call[TopicKey, TopicDescr
     def read(response: MetadataResponse) -> dict[TopicKey, TopicDescription | ClientError]:
         answers: dict[TopicKey, TopicDescription | ClientError] = {}
         for answer in response.topics:
-            described = outcome(answer.error_code, topic_description(answer))
-            for key in (answer.name, answer.topic_id):
-                if key is not None and key != NIL_UUID and key in keys:
-                    answers[key] = (
-                        admin_error(answer.error_code, where=topic_label(key)) if answer.error_code else described
-                    )
+            keys = [by_id[answer.topic_id]] if answer.topic_id in by_id else []
+            if answer.name is not None and answer.name in names:
+                keys.append(answer.name)
+            for key in keys:
+                answers[key] = outcome(answer.error_code, topic_description(answer), where=topic_label(key))
         return answers
 
     return Call("describe_topics", MetadataRequest, MetadataResponse, build, read)

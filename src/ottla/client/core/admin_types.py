@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
 from ottla.client.core.metadata import BrokerAddress
@@ -13,6 +13,9 @@ from ottla.client.errors import ClientError
 
 BROKER_DEFAULT = -1
 """Asks the broker for its own number of partitions or replicas (KIP-464)."""
+
+ConfigValue: TypeAlias = str | int | float | bool
+"""Numbers and truth values are written as Kafka writes them."""
 
 # Topics
 
@@ -23,7 +26,7 @@ class NewTopic(NamedTuple):
     replication_factor: int = BROKER_DEFAULT
     assignments: Sequence[Sequence[int]] = ()
     """Replicas of each partition; if given, the two numbers above are not."""
-    configs: Mapping[str, str] = {}
+    configs: Mapping[str, ConfigValue] = {}
 
 
 class CreatedTopic(NamedTuple):
@@ -129,7 +132,7 @@ class ConfigOperation(IntEnum):
 
 class ConfigChange(NamedTuple):
     name: str
-    value: str | None
+    value: ConfigValue | None
     operation: ConfigOperation = ConfigOperation.SET
 
 

@@ -69,6 +69,20 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return topics
 
 
+def offsets_to_commit(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What a caller gave, in one form. Brokers take negative offsets, and readers then begin anywhere."""
+    chosen = {
+        TopicPartition(*partition): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        for partition, offset in offsets.items()
+    }
+    for partition, offset in chosen.items():
+        if offset.offset < 0:
+            raise ValueError(f"the offset to commit for {partition} must not be negative, but was {offset.offset}")
+    return chosen
+
+
 # ListOffsets
 
 

@@ -15,6 +15,7 @@ from ottla.client.core.admin_types import (
     ConfigChange,
     ConfigEntry,
     ConfigResource,
+    ConfigValue,
     CreatedTopic,
     FencedProducer,
     GroupDescription,
@@ -159,7 +160,7 @@ class Admin:
 
     def alter_configs(
         self,
-        settings: Mapping[ConfigResource, Mapping[str, str | None]],
+        settings: Mapping[ConfigResource, Mapping[str, ConfigValue | None]],
         *,
         validate_only: bool = False,
         timeout_ms: int | None = None,
