@@ -12,6 +12,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+import ottla
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
 from ottla.client.errors import ClientError, OffsetOutOfRangeError
@@ -19,6 +20,7 @@ from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import PATIENCE_S, Shell, make_topic, open_shell, write
 
 pa = pytest.importorskip("pyarrow")
+numpy = pytest.importorskip("numpy")
 
 VALUES = [b"value-%d" % number for number in range(20)]
 PLAIN = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
@@ -76,8 +78,11 @@ def test_headers_come_if_they_are_asked_for(shell: Shell, topic: str) -> None:
     consumer = shell()
     consumer.assign([(topic, 0)])
     table = read_arrow(consumer, 20, columns=["headers", "value"])
-    assert table.column_names == ["value", "headers"]
+    assert table.column_names == ["headers", "value"]
     assert table["headers"].to_pylist() == [[{"key": "n", "value": b"%d" % number}] for number in range(20)]
+    assert consumer.to_arrow([(topic, 0)], columns=["offset", "value", "offset"]).column_names == ["offset", "value"]
+    consumer.seek((topic, 0), 0)
+    assert consumer.poll_arrow(PATIENCE_S, 1, ["offset", "value"]).schema.names == ["offset", "value"]
     with pytest.raises(ValueError, match="no column 'vaule'; known: key, value"):
         consumer.poll_arrow(columns=["vaule"])
     with pytest.raises(ValueError, match="list of names"):
@@ -95,6 +100,9 @@ def test_a_poll_returns_no_more_than_asked(shell: Shell, topic: str) -> None:
     assert [record.offset for record in consumer.poll(PATIENCE_S, 2)] == [14, 15]
     assert consumer.poll_arrow(PATIENCE_S, 2, ["value"])["value"].to_pylist() == VALUES[16:18]
     assert consumer.poll_arrow(PATIENCE_S)["offset"].to_pylist() == [18, 19]
+    for nothing in (0, -1):
+        with pytest.raises(ValueError, match=f"max_records must be at least 1, but was {nothing}"):
+            consumer.poll_arrow(PATIENCE_S, nothing)
     consumer.seek((topic, 0), 5)
     assert consumer.poll_arrow(PATIENCE_S, 3)["offset"].to_pylist() == [5, 6, 7]
     consumer.seek((topic, 0), 18)
@@ -211,13 +219,60 @@ def test_bounds_are_offsets_or_times(shell: Shell, topic: str) -> None:
     assert consumer.to_arrow(partition, end=between)["offset"].to_pylist() == list(range(20))
     assert consumer.to_arrow(partition, between + timedelta(days=1)).num_rows == 0
     assert consumer.to_arrow(partition, {partition[0]: 39}).num_rows == 1
+    assert consumer.to_arrow(partition, numpy.int64(38)).num_rows == 2
     assert consumer.to_arrow(topic, 7, 3).num_rows == 0
     for bad in (-1, "middle", 1.5):
         with pytest.raises(ValueError, match="a bound is an offset"):
             consumer.to_arrow(partition, bad)
-    with pytest.raises(ClientError, match="no topic") as raised:
-        consumer.to_arrow("nobody-has-this-topic")
+    with pytest.raises(ValueError, match=f"the bounds leave out {topic}-1"):
+        consumer.to_arrow(topic, {partition[0]: 0})
+
+
+def test_a_time_is_met_to_the_millisecond(shell: Shell, topic: str) -> None:
+    # As floating-point seconds some of these would be a millisecond less.
+    first_ms = 1_700_000_000_000
+    times = range(first_ms, first_ms + 50)
+    table = pa.table({"value": pa.array(["x"] * 50), "timestamp": pa.array(times)})
+    with ottla.Producer(bootstrap_servers=shell.bootstrap) as producer:
+        producer.send_arrow(topic, table.append_column("where", pa.array([0] * 50)), partition_column="where").result()
+    consumer = shell()
+    for time_ms in times[::7]:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
+        assert consumer.to_arrow([(topic, 0)], moment)["offset"][0].as_py() == time_ms - first_ms
+        late = moment - timedelta(microseconds=1)
+        assert consumer.to_arrow([(topic, 0)], late)["offset"][0].as_py() == time_ms - first_ms
+
+
+@pytest.mark.parametrize("what", ["{0}", [("{0}", 0)], [("{1}", 0), ("{0}", 0)], [("{1}", 5)]])
+def test_what_is_not_there_is_told_soon_and_not_created(shell: Shell, topic: str, what: Any) -> None:
+    missing = f"{topic}-missing"
+    named = what.format(missing) if isinstance(what, str) else [(name.format(missing, topic), at) for name, at in what]
+    consumer = shell()
+    with pytest.raises(ClientError, match=f"no topic {missing}|{topic} has no partition 5") as raised:
+        consumer.to_arrow(named)
     assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert missing not in consumer.list_topics()
+
+
+def test_what_to_read_is_a_topic_or_partitions(shell: Shell, topic: str) -> None:
+    with pytest.raises(ValueError, match="a list of"):
+        shell().to_arrow([topic])
+
+
+@pytest.mark.parametrize("fetch_max_bytes", [20_000, 35_000, 50_000])
+def test_an_end_within_partitions_holds_up_no_other(shell: Shell, new_topic: str, fetch_max_bytes: int) -> None:
+    """What is fetched of a partition beyond its end must not take the room of what the others still need."""
+    make_topic(shell.bootstrap, new_topic, 3)
+    with ottla.Producer(bootstrap_servers=shell.bootstrap) as producer:
+        for number in range(6):
+            for partition in range(3):
+                size = 100 if number == 0 and partition else 30_000
+                producer.send(new_topic, b"x" * size, partition=partition).result(PATIENCE_S)
+    ends = {TopicPartition(new_topic, 0): 6, TopicPartition(new_topic, 1): 1, TopicPartition(new_topic, 2): 1}
+    consumer = shell(fetch_max_bytes=fetch_max_bytes, default_api_timeout_ms=5000)
+    table = consumer.to_arrow(new_topic, end=ends, columns=["partition", "offset"])
+    assert table["partition"].to_pylist() == [0] * 6 + [1, 2]
+    assert table["offset"].to_pylist() == [*range(6), 0, 0]
 
 
 def test_a_missing_library_is_named(broker: BrokerProcess) -> None:

@@ -315,6 +315,8 @@ def test_offsets_of_a_group_are_part_of_the_transaction(client: Client, broker: 
             stale = Membership(f"g-{new_topic}", 99, "somebody")
             producer.send_offsets({TopicPartition(new_topic, 0): 2}, stale)
         assert raised.value.requires_abort
+        with pytest.raises(ValueError, match="must not be negative, but was -3"), producer.transaction():
+            producer.send_offsets({TopicPartition(new_topic, 0): -3}, f"g-{new_topic}")
         with producer.transaction():
             producer.send(new_topic, b"b")
     assert values_of(broker.bootstrap, new_topic, committed=True) == [b"a", b"b"]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
 from ottla.client.aio.group_runner import RebalanceStep
+from ottla.client.aio.topic_lookup import find_topics
 from ottla.client.core.on_demand import load_fetched_columns
+from ottla.client.core.settings import backoff_ms
 from ottla.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -34,6 +37,9 @@ GROUP_SETTINGS = frozenset(
         "heartbeat.interval.ms",
     }
 )
+
+_GRACE_TRIES = 3
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 async def read_table(
@@ -73,12 +79,49 @@ async def read_table(
 
 
 async def _partitions(consumer: Consumer[Any, Any], what: Readable) -> list[TopicPartition]:
-    if not isinstance(what, str):
-        return list(dict.fromkeys(TopicPartition(*partition) for partition in what))
-    found = await consumer.partitions_for(what)
-    if not found:
-        raise ClientError(f"there is no topic {what}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return [TopicPartition(what, info.partition) for info in found]
+    """Looked up first, for to read a topic that is not there might create it, and takes long to fail."""
+    chosen = what if isinstance(what, str) else list(dict.fromkeys(map(_partition, what)))
+    client = consumer.settings.client
+    tries = 0
+    while True:
+        try:
+            return await _look_up(consumer, chosen)
+        except ClientError as e:
+            tries += 1
+            # What was made just now may not be known to every broker.
+            if e.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or tries > _GRACE_TRIES:
+                raise
+        await asyncio.sleep(backoff_ms(tries, client.retry_backoff_ms, client.retry_backoff_max_ms) / 1000)
+
+
+async def _look_up(consumer: Consumer[Any, Any], chosen: str | list[TopicPartition]) -> list[TopicPartition]:
+    if isinstance(chosen, str):
+        found = await _find(consumer, [chosen])
+        return [TopicPartition(chosen, partition) for partition in found[chosen]]
+    found = await _find(consumer, list(dict.fromkeys(partition.topic for partition in chosen)))
+    for topic, partition in chosen:
+        if partition not in found[topic]:
+            raise ClientError(
+                f"topic {topic} has no partition {partition}; those it has: {', '.join(map(str, found[topic]))}",
+                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+    return chosen
+
+
+def _partition(given: TopicPartition | tuple[str, int]) -> TopicPartition:
+    if isinstance(given, str):
+        raise ValueError(f"what to read is a topic, or a list of (topic, partition), but {given!r} was in the list")
+    return TopicPartition(*given)
+
+
+async def _find(consumer: Consumer[Any, Any], topics: list[str]) -> dict[str, list[int]]:
+    if not topics:
+        return {}
+    found = await find_topics(consumer._engine, topics, consumer.settings.api_timeout_ms)
+    for topic in topics:
+        if not found.get(topic):
+            raise ClientError(f"there is no topic {topic}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return {topic: [info.partition for info in partitions] for topic, partitions in found.items()}
 
 
 async def _offsets(
@@ -90,22 +133,42 @@ async def _offsets(
     times: dict[TopicPartition, int] = {}
     earliest: list[TopicPartition] = []
     for partition in partitions:
-        bound = bounds[partition] if isinstance(bounds, Mapping) else bounds
+        bound = _bound_of(partition, bounds)
         if isinstance(bound, datetime):
-            times[partition] = int(bound.timestamp() * 1000)
+            times[partition] = _milliseconds(bound)
         elif bound == "earliest":
             earliest.append(partition)
         elif bound == "latest":
             offsets[partition] = log_ends[partition]
-        elif isinstance(bound, int) and bound >= 0:
-            offsets[partition] = min(bound, log_ends[partition])
         else:
-            raise ValueError(
-                f"{partition}: a bound is an offset, 'earliest', 'latest' or a datetime, but was {bound!r}"
-            )
+            offsets[partition] = min(_offset(partition, bound), log_ends[partition])
     if earliest:
         offsets |= await consumer.beginning_offsets(earliest)
     if times:
         for partition, found in (await consumer.offsets_for_times(times)).items():
             offsets[partition] = log_ends[partition] if found is None else min(found.offset, log_ends[partition])
     return offsets
+
+
+def _bound_of(partition: TopicPartition, bounds: Bounds) -> Bound:
+    if not isinstance(bounds, Mapping):
+        return bounds
+    if partition not in bounds:
+        raise ValueError(f"the bounds leave out {partition}: give one for each partition, or one for all")
+    return bounds[partition]
+
+
+def _offset(partition: TopicPartition, bound: object) -> int:
+    """NumPy's whole numbers are offsets as well."""
+    try:
+        offset = operator.index(bound)  # type: ignore[arg-type]
+    except TypeError:
+        offset = -1
+    if offset < 0:
+        raise ValueError(f"{partition}: a bound is an offset, 'earliest', 'latest' or a datetime, but was {bound!r}")
+    return offset
+
+
+def _milliseconds(time: datetime) -> int:
+    """The first whole millisecond that is not before it. Floating-point seconds would miss some by one."""
+    return -((_EPOCH - time.astimezone(UTC)) // timedelta(milliseconds=1))

@@ -323,8 +323,9 @@ class Consumer(Generic[K, V]):
     ) -> Any:
         """What was fetched as a pyarrow RecordBatch, decoded whole; one without rows if nothing came in time.
 
-        The columns are key, value, topic, partition, offset, timestamp and timestampType, and headers if they are
-        asked for. Positions, commits and rebalances are as with `poll`; deserializers and interceptors see no columns.
+        The columns are key, value, topic, partition, offset, timestamp and timestampType, or those that are asked for,
+        in their order, headers too. Positions, commits and rebalances are as with `poll`; deserializers and
+        interceptors see no columns.
         """
         reading = load_fetched_columns()
         schema = reading.chosen_columns(columns)

@@ -8,6 +8,7 @@ columns. Decoding touches no more than the claimed data and their cursors, so th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from ottla.records.columns import COLUMN_NAMES, columns_schema, decode_columns
 CLAIM_BYTES = 2 << 20
 """As many bytes are decoded for a call: small answers of many partitions together, large ones in pieces."""
 
-_DEFAULT_COLUMNS = tuple(name for name in COLUMN_NAMES if name != "headers")
+_DEFAULT_SCHEMA = columns_schema(name for name in COLUMN_NAMES if name != "headers")
 
 
 class _Decoded(NamedTuple):
@@ -35,10 +36,16 @@ class _Decoded(NamedTuple):
 
 
 def chosen_columns(columns: Iterable[str] | None) -> Any:
-    """The schema of the asked columns; all but the headers, which are slow to decode, if nobody says."""
+    """The schema of the asked columns, in their order; of all but the headers, slow to decode, if nobody says."""
     if isinstance(columns, str):
         raise ValueError(f"columns must be a list of names, such as [{columns!r}]")
-    return columns_schema(_DEFAULT_COLUMNS if columns is None else columns)
+    return _DEFAULT_SCHEMA if columns is None else _in_order(tuple(dict.fromkeys(columns)))
+
+
+@lru_cache(maxsize=64)
+def _in_order(names: tuple[str, ...]) -> Any:
+    known = columns_schema(names)
+    return pa.schema([known.field(name) for name in names])
 
 
 def decode_claimed(
@@ -159,7 +166,7 @@ def _joined(parts: list[Any], schema: Any) -> Any:
     if not parts:
         return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
     if len(parts) == 1:
-        return parts[0] if parts[0].num_columns == len(schema) else parts[0].select(schema.names)
+        return parts[0] if parts[0].schema.names == schema.names else parts[0].select(schema.names)
     return pa.Table.from_batches([part.select(schema.names) for part in parts]).combine_chunks().to_batches()[0]
 
 
