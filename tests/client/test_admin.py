@@ -367,6 +367,8 @@ def test_groups_of_both_protocols(admin: Any, topic: str, protocol: str, broker_
         assert admin.delete_groups([group]).errors[group].code is ErrorCode.NON_EMPTY_GROUP
         refused = admin.alter_group_offsets(group, {TopicPartition(topic, 0): 1})
         assert refused.errors[TopicPartition(topic, 0)].code is ErrorCode.UNKNOWN_MEMBER_ID
+        stranger = admin.remove_members(group, ["stranger"]).errors["stranger"]
+        assert ("consumer protocol" in stranger.message) == (protocol == "consumer")
     finally:
         consumer.close()
     admin.delete_groups([group]).check()

@@ -279,7 +279,12 @@ class Admin:
             instances = {member.instance_id for member in described.members if member.instance_id is not None}
             members = {member.member_id for member in described.members if member.instance_id is None}
         call = admin_groups.remove_members_call(group_id, instances, reason)
-        return await self._caller.coordinator(GROUP, group_id, call, [*sorted(members), *sorted(instances)], timeout_ms)
+        wanted = [*sorted(members), *sorted(instances)]
+        outcomes = await self._caller.coordinator(GROUP, group_id, call, wanted, timeout_ms)
+        if not any(error.code is ErrorCode.UNKNOWN_MEMBER_ID for error in outcomes.errors.values()):
+            return outcomes
+        groups = await self.describe_groups([group_id], timeout_ms=timeout_ms)
+        return admin_groups.explain_strangers(outcomes, groups.results.get(group_id))
 
     # Offsets of groups
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ottla.base.errors import DecodeError, ErrorCode
 from ottla.base.types import TopicPartition
-from ottla.client.core.admin_outcomes import Call, admin_error, outcome
+from ottla.client.core.admin_outcomes import Call, Outcomes, admin_error, outcome
 from ottla.client.core.admin_types import GroupDescription, GroupListing, MemberDescription
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.group_protocol import PROTOCOL_TYPE, decode_assignment, decode_member
@@ -224,6 +224,21 @@ def remove_members_call(group_id: str, instance_ids: Collection[str], reason: st
         return answers
 
     return Call("remove_members", LeaveGroupRequest, LeaveGroupResponse, build, read)
+
+
+def explain_strangers(outcomes: Outcomes[str, None], group: GroupDescription | None) -> Outcomes[str, None]:
+    """The coordinator does not know members, it says; of a group of the consumer protocol, that is not the point."""
+    if group is None or group.type != CONSUMER:
+        return outcomes
+    why = admin_error(
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        "this is a group of the consumer protocol (KIP-848), whose members cannot be removed: stop them instead",
+        where=group_label(group.group_id),
+    )
+    errors = {
+        member: why if error.code is ErrorCode.UNKNOWN_MEMBER_ID else error for member, error in outcomes.errors.items()
+    }
+    return Outcomes({**outcomes.results, **errors}, what="remove_members")
 
 
 # Offsets
