@@ -17,6 +17,7 @@ from ottla.client.aio.consumer_engine import NEVER_MS, ConsumerEngine
 from ottla.client.aio.position_finder import as_client_error
 from ottla.client.core.consumer_record import ConsumerRecord
 from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.core.offset_requests import offsets_to_commit
 from ottla.client.core.rebalance import ConsumerInterceptor
 from ottla.client.core.settings import backoff_ms
 from ottla.client.errors import ClientClosedError, ClientError
@@ -57,14 +58,7 @@ class Commits:
             return self._engine.cursors.committable()
         if isinstance(offsets, ConsumerRecord):
             return {offsets.topic_partition: OffsetAndMetadata(offsets.offset + 1, "", offsets.leader_epoch)}
-        chosen = {
-            TopicPartition(*partition): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-            for partition, offset in offsets.items()
-        }
-        for partition, offset in chosen.items():
-            if offset.offset < 0:
-                raise ValueError(f"the offset to commit for {partition} must not be negative, but was {offset.offset}")
-        return chosen
+        return offsets_to_commit(offsets)
 
     # Commits that are asked for
 
