@@ -13,6 +13,9 @@ from ottla.records.compression import LEVELS, Codec
 MAX_IN_FLIGHT_IDEMPOTENT = 5
 """Brokers remember this many batches of a producer and partition, to recognise those they have already."""
 
+FOREVER_MS = 100 * 365 * 86_400_000
+"""Java's configurations say 2**63 - 1 for "as long as it takes", which no timer here can be set to."""
+
 _ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
 PRODUCER_OPTIONS = OptionSet(
@@ -102,7 +105,7 @@ class ProducerSettings(NamedTuple):
             values.integer("batch.size"),
             values.integer("linger.ms"),
             values.integer("buffer.memory"),
-            values.integer("max.block.ms"),
+            min(values.integer("max.block.ms"), FOREVER_MS),
             codec,
             values.integer(f"compression.{codec.config_name}.level") if codec in LEVELS else None,
             values.integer("delivery.timeout.ms"),
