@@ -96,8 +96,6 @@ def test_keys_decide_and_partitioners_can_be_replaced(client: Client, own_broker
     with client(bootstrap_servers=own_broker.bootstrap) as producer:
         for key in keys:
             assert producer.send("keyed", b"", key).result(10).partition == partition_for_key(key, 4)
-        with pytest.raises(ClientError, match="no partition 4"):
-            producer.send("keyed", b"", partition=4)
     with client(bootstrap_servers=own_broker.bootstrap, partitioner=RoundRobin()) as producer:
         places = [producer.send("turns", b"").result(10).partition for _ in range(8)]
         assert places == [0, 1, 2, 3] * 2
@@ -152,7 +150,7 @@ def test_bad_records_are_refused_at_once(client: Client, broker: BrokerProcess, 
             producer.send(new_topic, b"", headers=[("name", "text")])
         with pytest.raises(SerializationError, match="timestamp"):
             producer.send(new_topic, b"", timestamp_ms=-5)
-        with pytest.raises(SerializationError, match="topic"):
+        with pytest.raises(ClientError, match="topic name cannot be empty"):
             producer.send("", b"")
         with pytest.raises(RecordTooLargeError, match=r"max\.request\.size"):
             producer.send(new_topic, b"x" * 1000)

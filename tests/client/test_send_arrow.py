@@ -302,7 +302,8 @@ def test_a_table_that_cannot_be_sent_says_why(
     make: Make, broker: BrokerProcess, new_topic: str, table: Any, options: Any, error: type[Exception], reason: str
 ) -> None:
     make_topic(broker.bootstrap, new_topic)
-    client = make()
+    client = make(max_block_ms=500)
+    client.partitions_for(new_topic)
     with pytest.raises(error, match=reason):
         client.send_arrow(new_topic, pa.table(table), **options)
     client.flush()

@@ -16,6 +16,7 @@ from ottla.client.aio.producer_engine import ProducerEngine, wait_done
 from ottla.client.aio.transactions import Offsets, Transactions
 from ottla.client.core.encoded_batch import SentRows, TableColumns, TableReceipt
 from ottla.client.core.lane import Lane
+from ottla.client.core.metadata import TopicMetadata
 from ottla.client.core.offset_requests import Membership
 from ottla.client.core.on_demand import open_table_intake
 from ottla.client.core.partitioners import Partitioner
@@ -195,17 +196,17 @@ class Producer:
                     future._source = lane
                     future._number = number
                     return future
-            except (KeyError, IndexError):
-                pass  # there is no lane, or its places are taken
+            except (KeyError, IndexError, TypeError):
+                pass  # there is no lane, or its places are taken; or that was no name
         engine, intake = self._started()
         self._check_sendable(engine)
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
         prepared = await self._prepare_in_turn(record) if intake.may_wait else intake.prepare(record)
         now_ms = engine.clock.monotonic_ms()
-        metadata = engine.metadata.use(prepared.topic, now_ms)
+        metadata = engine.metadata.find(prepared.topic, now_ms, prepared.partition)
         deadline_ms = now_ms + self._settings.max_block_ms
         if metadata is None:
-            metadata = await engine.topic(prepared.topic, self._settings.max_block_ms)
+            metadata = await engine.topic(prepared.topic, self._settings.max_block_ms, prepared.partition)
             self._check_sendable(engine)
 
         def append(now_ms: int) -> Batch | None:
@@ -249,7 +250,7 @@ class Producer:
             return futures
         now_ms = engine.clock.monotonic_ms()
         deadline_ms = now_ms + self._settings.max_block_ms
-        known = engine.metadata.use(topic, now_ms) or await engine.topic(topic, self._settings.max_block_ms)
+        known = engine.metadata.find(topic, now_ms) or await engine.topic(topic, self._settings.max_block_ms)
         add = intake.append_values
         start = 0
         while start < len(values):
@@ -291,10 +292,11 @@ class Producer:
         )
         prepared = self._tables.prepare(topic, table, columns, int(time.time() * 1000))
         now_ms = engine.clock.monotonic_ms()
-        topics = {
-            name: engine.metadata.use(name, now_ms) or await engine.topic(name, self._settings.max_block_ms)
-            for name in prepared.topics
-        }
+        topics: dict[str, TopicMetadata] = {}
+        for name in prepared.topics:
+            highest = self._tables.highest_partition(prepared, name)
+            known = engine.metadata.find(name, now_ms, highest)
+            topics[name] = known or await engine.topic(name, self._settings.max_block_ms, highest)
         future = TableFuture()
         for target, rows in self._tables.encode(prepared, topics):
             self._started()

@@ -264,13 +264,13 @@ class ProducerEngine:
         changed, self._metadata_changed = self._metadata_changed, self._loop.create_future()
         changed.set_result(None)
 
-    async def topic(self, name: str, timeout_ms: int) -> TopicMetadata:
-        """What is known of a topic, once it is; `send` needs the number of its partitions."""
+    async def topic(self, name: str, timeout_ms: int, partition: int | None = None) -> TopicMetadata:
+        """What is known of a topic, once it is, and is known to have the partition; `send` needs their number."""
         deadline_ms = self.clock.monotonic_ms() + timeout_ms
         while True:
             now_ms = self.clock.monotonic_ms()
             with self.lock:
-                found = self.metadata.use(name, now_ms)
+                found = self.metadata.find(name, now_ms, partition)
             if found is not None and found.partitions:
                 return found
             if self.sender.fatal_error is not None:
@@ -278,17 +278,23 @@ class ProducerEngine:
             known = self.metadata.topics.get(name)
             if known is not None and known.error_code and not _is_passing(known.error_code):
                 raise client_error(known.error_code, where=f"topic {name}")
-            if now_ms >= deadline_ms:
-                raise self._no_metadata(name, timeout_ms)
+            # Also for who does not wait: the next one shall find what was missing.
             self.wake()
+            if now_ms >= deadline_ms:
+                raise self._no_metadata(name, timeout_ms, partition)
             try:
                 async with asyncio.timeout((deadline_ms - now_ms) / 1000):
                     await asyncio.shield(self._metadata_changed)
             except TimeoutError:
-                raise self._no_metadata(name, timeout_ms) from None
+                raise self._no_metadata(name, timeout_ms, partition) from None
 
-    def _no_metadata(self, name: str, timeout_ms: int) -> MetadataTimeoutError:
+    def _no_metadata(self, name: str, timeout_ms: int, partition: int | None) -> MetadataTimeoutError:
         known = self.metadata.topics.get(name)
+        if partition is not None and known is not None and known.partitions and not known.error_code:
+            return MetadataTimeoutError(
+                f"topic {name} has the partitions 0 to {known.partition_count - 1}, and no partition {partition} "
+                f"has been added within {timeout_ms} ms"
+            )
         reason = "no broker has answered"
         if known is not None and known.error_code:
             reason = client_error(known.error_code).message

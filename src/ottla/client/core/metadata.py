@@ -11,6 +11,8 @@ from typing import NamedTuple
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition, Uuid
 from ottla.client.core.settings import backoff_ms
+from ottla.client.errors import SerializationError, client_error
+from ottla.machines.cluster.topic_names import why_illegal
 from ottla.wire.apis.metadata import MetadataResponse, MetadataResponseTopic
 
 NO_LEADER = -1
@@ -76,6 +78,19 @@ class MetadataCache:
         found = self.topics.get(topic)
         return found if found is not None and not found.error_code else None
 
+    def find(self, topic: str, now_ms: int, partition: int | None = None) -> TopicMetadata | None:
+        """`use` for what a user has asked for: None also if the topic is not known to have the partition.
+
+        A name that no topic can have is an error. In a request it might keep the others from being asked about.
+        """
+        if topic.__class__ is not str or topic not in self._used_at_ms:
+            _check_name(topic)
+        found = self.use(topic, now_ms)
+        if partition is not None and found is not None and partition not in found.partitions:
+            self._update_wanted = True
+            return None
+        return found
+
     def request_update(self) -> None:
         """Something known has turned out to be wrong."""
         self._update_wanted = True
@@ -108,7 +123,9 @@ class MetadataCache:
             if topic.name is not None:
                 known = self._merged(topic, topic.name)
                 self.topics[topic.name] = known
-                incomplete |= bool(known.error_code) or len(known.available) < known.partition_count
+                # No other answer will come for a name that is not legal, however often it is asked about.
+                if known.error_code != ErrorCode.INVALID_TOPIC_EXCEPTION:
+                    incomplete |= bool(known.error_code) or len(known.available) < known.partition_count
         incomplete |= any(topic not in self.topics for topic in self._used_at_ms)
         self._updated_at_ms = now_ms
         self._update_wanted = incomplete
@@ -163,6 +180,14 @@ class MetadataCache:
     def knows(self, topic_partition: TopicPartition) -> bool:
         known = self.topics.get(topic_partition.topic)
         return known is not None and topic_partition.partition in known.partitions
+
+
+def _check_name(topic: object) -> None:
+    if not isinstance(topic, str):
+        raise SerializationError(f"the topic must be a name, but was {topic!r}")
+    reason = why_illegal(topic)
+    if reason is not None:
+        raise client_error(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
 
 def _topic(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
+from operator import index
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from ottla.client.core.accumulator import Accumulator
+from ottla.base.options import MAX_LONG
+from ottla.client.core.accumulator import Accumulator, headers_size
 from ottla.client.core.metadata import TopicMetadata
 from ottla.client.core.partitioners import Partitioner, key_partition
 from ottla.client.core.producer_batch import RECORD_OVERHEAD, Batch, RecordMetadata, headers_size
@@ -121,17 +123,21 @@ class RecordIntake:
     def serialize(self, record: ProducerRecord) -> PreparedRecord:
         """An intercepted record as bytes. In any thread."""
         topic = record.topic
+        if not isinstance(topic, str):
+            raise SerializationError(f"the topic must be a name, but was {topic!r}")
         key = _to_bytes(topic, "key", record.key, self._serialize_key)
         value = _to_bytes(topic, "value", record.value, self._serialize_value)
         headers = _checked_headers(topic, record.headers) if record.headers else ()
-        timestamp_ms = record.timestamp_ms
-        if timestamp_ms is not None and (timestamp_ms.__class__ is not int or timestamp_ms < 0):
+        timestamp_ms, partition = record.timestamp_ms, record.partition
+        if timestamp_ms is not None and (timestamp_ms.__class__ is not int or not 0 <= timestamp_ms <= MAX_LONG):
             raise SerializationError(f"{topic}: the timestamp must be milliseconds, but was {timestamp_ms!r}")
+        if partition is not None:
+            partition = _checked_partition(topic, partition)
         size = RECORD_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
         if headers:
             size += headers_size(headers)
         self._check_size(topic, size)
-        return PreparedRecord(topic, record.partition, key, value, headers, timestamp_ms, size)
+        return PreparedRecord(topic, partition, key, value, headers, timestamp_ms, size)
 
     def _check_size(self, topic: str, size: int) -> None:
         if size + HEADER_SIZE > self._largest:
@@ -182,7 +188,8 @@ class RecordIntake:
         count = metadata.partition_count
         if partition is None:
             if self._partitioner is not None:
-                partition = self._partitioner(topic, key, value, count, metadata.available)
+                chosen = self._partitioner(topic, key, value, count, metadata.available)
+                partition = _checked_partition(topic, chosen)
             elif key is not None and not self._settings.ignore_keys:
                 partition = key_partition(key, count)
             else:
@@ -227,11 +234,34 @@ def _to_bytes(topic: str, field: str, value: Any, serialize: Callable[[str, Any]
     )
 
 
+def _checked_partition(topic: str, partition: int) -> int:
+    try:
+        number = index(partition)
+    except TypeError:
+        raise SerializationError(f"{topic}: the partition must be a number, but was {partition!r}") from None
+    if number < 0:
+        raise SerializationError(f"{topic}: the partition must be 0 or more, but was {number}")
+    return number
+
+
 def _checked_headers(topic: str, given: GivenHeaders) -> Headers:
-    headers: list[Any] = list(given.items() if isinstance(given, Mapping) else given)
+    try:
+        headers: list[Any] = list(given.items() if isinstance(given, Mapping) else given)
+    except TypeError:
+        raise SerializationError(f"{topic}: headers must be pairs of names and bytes, but were {given!r}") from None
     for header in headers:
         match header:
-            case (str(), bytes() | None):
-                continue
+            case (str(name), bytes() | None):
+                if name.isascii() or _has_utf8(name):
+                    continue
+                raise SerializationError(f"{topic}: the name of a header has no UTF-8 form: {name!r}")
         raise SerializationError(f"{topic}: a header must be a name and bytes or None, but was {header!r}")
     return headers
+
+
+def _has_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

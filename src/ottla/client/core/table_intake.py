@@ -89,6 +89,19 @@ class TableIntake:
             )
         return PreparedTable(chosen, topics, np.cumsum(sizes + _ROW_MARGIN), wall_ms)
 
+    def highest_partition(self, prepared: PreparedTable, topic: str) -> int | None:
+        """The last partition that rows of the topic ask for by number, which may have been added only now."""
+        table = prepared.table
+        if "partition" not in table.column_names:
+            return None
+        asked = table["partition"]
+        if not pa.types.is_integer(asked.type):
+            raise SerializationError(f"the column for the partition is {asked.type}, and must be whole numbers")
+        if len(prepared.topics) > 1:
+            asked = asked.filter(pc.equal(table["topic"], topic))
+        highest: int | None = pc.max(asked).as_py()
+        return highest if highest is not None and highest >= 0 else None
+
     def encode(
         self, prepared: PreparedTable, topics: Mapping[str, TopicMetadata]
     ) -> Iterator[tuple[TopicPartition, EncodedRows]]:
@@ -377,12 +390,7 @@ def _header_sizes(headers: Any) -> Int64s:
 
 
 def _asked_partitions(column: Any, topic: TopicMetadata) -> Int64s:
-    if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
-        raise SerializationError(f"the column for the partition is {column.type}, and must be whole numbers")
-    try:
-        asked = pc.fill_null(column.cast(pa.int64()), NO_PARTITION).to_numpy()
-    except pa.ArrowInvalid as e:
-        raise _no_such_partition(topic, pc.max(column).as_py()) from e
+    asked = pc.fill_null(column.cast(pa.int64()), NO_PARTITION).to_numpy()
     is_null = pc.is_null(column).to_numpy()
     unknown = ~is_null & ~np.isin(asked, np.fromiter(topic.partitions, np.int64))
     if unknown.any():

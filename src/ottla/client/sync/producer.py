@@ -225,8 +225,8 @@ class Producer:
                     future._number = number
                     if lane.places is places or self._was_in_time(lane, number):
                         return future
-            except (KeyError, IndexError):
-                pass  # there is no lane, or its places are taken
+            except (KeyError, IndexError, TypeError):
+                pass  # there is no lane, or its places are taken; or that was no name
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
         return self._send_slowly(record, on_delivery)
 
@@ -244,9 +244,9 @@ class Producer:
         now_ms = self._engine.clock.monotonic_ms()
         deadline_ms = now_ms + self._settings.max_block_ms
         with self._lock:
-            metadata = self._engine.metadata.use(prepared.topic, now_ms)
+            metadata = self._engine.metadata.find(prepared.topic, now_ms, prepared.partition)
         if metadata is None:
-            metadata = self._wait_for_topic(prepared.topic)
+            metadata = self._wait_for_topic(prepared.topic, prepared.partition)
 
         def append(now_ms: int) -> Batch | None:
             return intake.append(prepared, metadata, now_ms, int(_time_s() * 1000))
@@ -282,7 +282,7 @@ class Producer:
         now_ms = self._engine.clock.monotonic_ms()
         deadline_ms = now_ms + self._settings.max_block_ms
         with self._lock:
-            metadata = self._engine.metadata.use(topic, now_ms)
+            metadata = self._engine.metadata.find(topic, now_ms)
         if metadata is None:
             metadata = self._wait_for_topic(topic)
         add, known = self._intake.append_values, metadata
@@ -333,9 +333,10 @@ class Producer:
         now_ms = self._engine.clock.monotonic_ms()
         topics: dict[str, TopicMetadata] = {}
         for name in prepared.topics:
+            highest = self._tables.highest_partition(prepared, name)
             with self._lock:
-                known = self._engine.metadata.use(name, now_ms)
-            topics[name] = known or self._wait_for_topic(name)
+                known = self._engine.metadata.find(name, now_ms, highest)
+            topics[name] = known or self._wait_for_topic(name, highest)
         future = TableFuture()
         for target, rows in self._tables.encode(prepared, topics):
             future.add(self._append_encoded(target, rows))
@@ -363,12 +364,12 @@ class Producer:
             self._wake()
         held.deliver()
 
-    def _wait_for_topic(self, topic: str) -> TopicMetadata:
+    def _wait_for_topic(self, topic: str, partition: int | None = None) -> TopicMetadata:
         if self._thread.is_current:
-            raise BufferExhaustedError(
-                f"topic {topic} is not known yet, and a delivery callback cannot wait until it is"
-            )
-        return self._thread.call(self._engine.topic(topic, self._settings.max_block_ms))
+            self._engine.wake()
+            missing = f"topic {topic}" if partition is None else f"partition {partition} of topic {topic}"
+            raise BufferExhaustedError(f"{missing} is not known yet, and a delivery callback cannot wait until it is")
+        return self._thread.call(self._engine.topic(topic, self._settings.max_block_ms, partition))
 
     def _wait_for_memory(self, append: Callable[[int], T | None], deadline_ms: int) -> T:
         """With the lock held, which is given up while waiting."""

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from ottla.base.errors import ErrorCode
 from ottla.base.types import NIL_UUID, TopicPartition
 from ottla.client.core.metadata import NO_LEADER, BrokerAddress, MetadataCache, PartitionLeader, least_loaded
+from ottla.client.errors import ClientError
 from ottla.wire.apis.metadata import MetadataResponse, MetadataResponseTopic
 from tests.unit.client.core.model_broker import TOPIC, metadata_response
 
@@ -82,3 +85,33 @@ def test_the_least_loaded_node() -> None:
     assert least_loaded([1, 2, 3], {1: 5, 2: 1, 3: 1}, {1, 3}) == 3
     assert least_loaded([1, 2], {}, set()) == 1
     assert least_loaded([], {}, set()) is None
+
+
+def test_a_name_that_is_refused_for_good_is_not_asked_about_without_end() -> None:
+    cache = known([0], [0])
+    cache.use("refused", 20)
+    response = metadata_response([0], [0])
+    response.topics.append(MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name="refused"))
+    cache.update(response, 20)
+    assert cache.use(TOPIC, 20) is not None and cache.use("refused", 20) is None
+    assert cache.next_refresh_ms() == 1020
+    assert cache.use("new", 30) is None
+    assert cache.next_refresh_ms() == 30
+    assert cache.topics_to_ask(30) == ["new", "refused", TOPIC]
+
+
+def test_only_names_that_can_be_are_looked_for() -> None:
+    cache = known([0], [0])
+    for name, code in {"a b": ErrorCode.INVALID_TOPIC_EXCEPTION, 5: ErrorCode.INVALID_RECORD}.items():
+        with pytest.raises(ClientError) as refusal:
+            cache.find(name, 1)  # type: ignore[arg-type]
+        assert refusal.value.code == code
+    assert cache.topics_to_ask(1) == [TOPIC]
+
+
+def test_a_partition_that_is_not_known_is_asked_about() -> None:
+    cache = known([0], [0])
+    assert cache.find(TOPIC, 1, 0) is not None
+    assert cache.next_refresh_ms() == 1000
+    assert cache.find(TOPIC, 2, 1) is None
+    assert cache.next_refresh_ms() == 10

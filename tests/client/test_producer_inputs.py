@@ -1,0 +1,130 @@
+"""What a producer makes of arguments nobody should give it, or that come too early: nobody else suffers for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.client import sync
+from ottla.client.errors import ClientError, ErrorCode, MetadataTimeoutError, SerializationError
+from tests.broker_process import BrokerProcess
+from tests.client.consumer_shells import PATIENCE_S, make_topic
+from tests.client.producers import AioClient, SyncClient, values_of
+
+Client = type[SyncClient] | type[AioClient]
+
+pytestmark = pytest.mark.parametrize("client", [SyncClient, AioClient], ids=lambda kind: kind.name)
+
+NO_NAMES: list[Any] = [None, 5, ["a"], "", ".", "..", "a b", "\ud800", "x" * 250, "x" * 40_000]
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "send": lambda producer, topic: producer.send(topic, b"x"),
+    "send_many": lambda producer, topic: producer.send_many(topic, [b"x"]),
+    "partitions_for": lambda producer, topic: producer.partitions_for(topic),
+}
+
+
+def add_partitions(broker: BrokerProcess, topic: str, count: int) -> None:
+    with sync.Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_partitions({topic: count}).check()
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_topic_that_cannot_be_is_refused_and_others_can_be_used(
+    client: Client, broker: BrokerProcess, new_topic: str, call: str
+) -> None:
+    with client(bootstrap_servers=broker.bootstrap) as producer:
+        for topic in NO_NAMES:
+            with pytest.raises(ClientError) as refusal:
+                CALLS[call](producer, topic)
+            expected = ErrorCode.INVALID_TOPIC_EXCEPTION if isinstance(topic, str) else ErrorCode.INVALID_RECORD
+            assert refusal.value.code == expected and not refusal.value.fatal, topic
+        assert producer.send(new_topic, b"fine").result(10).offset == 0
+
+
+def test_a_table_for_a_topic_that_cannot_be(client: Client, broker: BrokerProcess) -> None:
+    pa = pytest.importorskip("pyarrow")
+    with client(bootstrap_servers=broker.bootstrap) as producer:
+        for topic in NO_NAMES[1:]:
+            with pytest.raises(ClientError, match="topic"):
+                producer.send_arrow(topic, pa.table({"value": [b"x"]}))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"headers": 5}, "headers must be pairs"),
+        ({"headers": [("\ud800", b"")]}, "has no UTF-8 form"),
+        ({"headers": "abc"}, "a header must be a name and bytes"),
+        ({"timestamp_ms": 2**63}, "the timestamp must be"),
+        ({"timestamp_ms": True}, "the timestamp must be"),
+        ({"partition": -1}, "must be 0 or more"),
+        ({"partition": 0.0}, r"must be a number, but was 0\.0"),
+        ({"partition": "0"}, "must be a number"),
+    ],
+)
+def test_a_bad_record_leaves_those_around_it_alone(
+    client: Client, broker: BrokerProcess, new_topic: str, options: dict[str, Any], reason: str
+) -> None:
+    with client(bootstrap_servers=broker.bootstrap, linger_ms=100) as producer:
+        before = producer.send(new_topic, b"before", b"key")
+        with pytest.raises(SerializationError, match=reason):
+            producer.send(new_topic, b"bad", b"key", **options)
+        after = producer.send(new_topic, b"after", b"key")
+        assert (before.result(10).offset, after.result(10).offset) == (0, 1)
+
+
+def test_a_partition_that_was_just_added(client: Client, broker: BrokerProcess, new_topic: str) -> None:
+    make_topic(broker.bootstrap, new_topic)
+    with client(bootstrap_servers=broker.bootstrap) as producer:
+        assert producer.partitions_for(new_topic) == [0]
+        add_partitions(broker, new_topic, 3)
+        assert producer.send(new_topic, b"x", partition=2).result(10).partition == 2
+        assert producer.partitions_for(new_topic) == [0, 1, 2]
+
+
+def test_a_table_for_a_partition_that_was_just_added(client: Client, broker: BrokerProcess, new_topic: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    make_topic(broker.bootstrap, new_topic)
+    with client(bootstrap_servers=broker.bootstrap) as producer:
+        assert producer.partitions_for(new_topic) == [0]
+        add_partitions(broker, new_topic, 2)
+        table = pa.table({"value": [b"x", b"y"], "p": [0, 1], "topic": [new_topic] * 2})
+        producer.send_arrow(None, table, partition_column="p")
+        producer.flush()
+
+
+def test_a_partition_that_is_not_there(client: Client, broker: BrokerProcess, new_topic: str) -> None:
+    make_topic(broker.bootstrap, new_topic, 2)
+    with client(bootstrap_servers=broker.bootstrap, max_block_ms=250) as producer:
+        producer.partitions_for(new_topic)
+        with pytest.raises(MetadataTimeoutError, match="has the partitions 0 to 1, and no partition 2"):
+            producer.send(new_topic, b"x", partition=2)
+        assert producer.send(new_topic, b"x", partition=1).result(10).partition == 1
+
+
+def test_who_does_not_want_to_wait_for_a_topic_finds_it_known_later(
+    client: Client, broker: BrokerProcess, new_topic: str
+) -> None:
+    make_topic(broker.bootstrap, new_topic)
+    with client(bootstrap_servers=broker.bootstrap, max_block_ms=0) as producer:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                assert producer.send(new_topic, b"x").result(10).offset == 0
+                return
+            except MetadataTimeoutError:
+                assert time.monotonic() < deadline_s, "nobody has asked about the topic"
+                producer.flush()
+
+
+def test_who_waits_as_long_as_it_takes(client: Client, broker: BrokerProcess, new_topic: str) -> None:
+    values = [b"%d" % number * 5000 for number in range(10)]
+    settings = {"max_block_ms": 2**63 - 1, "buffer_memory": 30_000}
+    with client(bootstrap_servers=broker.bootstrap, **settings) as producer:
+        for value in values:
+            producer.send(new_topic, value)
+        producer.send_many(new_topic, values)
+    assert values_of(broker.bootstrap, new_topic) == values * 2
