@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.client import sync
+from ottla.client.core.admin_types import NewTopic
 from ottla.client.errors import ClientError, ErrorCode, MetadataTimeoutError, SerializationError
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import PATIENCE_S, make_topic
@@ -128,3 +129,19 @@ def test_who_waits_as_long_as_it_takes(client: Client, broker: BrokerProcess, ne
             producer.send(new_topic, value)
         producer.send_many(new_topic, values)
     assert values_of(broker.bootstrap, new_topic) == values * 2
+
+
+def test_who_is_to_blame_for_a_batch_that_was_refused(client: Client, broker: BrokerProcess, new_topic: str) -> None:
+    with sync.Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(new_topic, configs={"cleanup.policy": "compact"})]).check()
+    with client(bootstrap_servers=broker.bootstrap, linger_ms=10_000) as producer:
+        futures = [producer.send(new_topic, b"x", key, partition=0) for key in (b"a", None, b"b")]
+        producer.flush()
+        errors = []
+        for future in futures:
+            with pytest.raises(ClientError) as refusal:
+                future.result(10)
+            errors.append(refusal.value)
+        assert {error.code for error in errors} == {ErrorCode.INVALID_RECORD}
+        assert "because of another record" in str(errors[0]) and str(errors[0]) == str(errors[2])
+        assert "key" in str(errors[1]) and "another record" not in str(errors[1])

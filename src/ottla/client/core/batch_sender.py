@@ -57,6 +57,8 @@ class PartitionResult(NamedTuple):
     log_append_time_ms: int = NO_TIMESTAMP
     message: str | None = None
     leader: PartitionLeader | None = None
+    record_errors: tuple[tuple[int, str | None], ...] = ()
+    """The records for which the batch was refused, and what is wrong with each (KIP-467)."""
 
 
 class BatchSender:
@@ -328,15 +330,32 @@ class BatchSender:
 
     def _refuse(self, batch: Batch, result: PartitionResult, done: list[Batch]) -> None:
         transactional = self._settings.transactional_id is not None
-        error = client_error(
-            result.error_code, result.message, where=str(batch.topic_partition), requires_abort=transactional
-        )
+        where = str(batch.topic_partition)
+        error = client_error(result.error_code, result.message, where=where, requires_abort=transactional)
+        culprits = {
+            # The code is that of the first of them; with more than one, it may not be that of this one.
+            index: client_error(
+                result.error_code if len(result.record_errors) == 1 else ErrorCode.INVALID_RECORD,
+                message or result.message,
+                where=where,
+                requires_abort=transactional,
+            )
+            for index, message in result.record_errors
+        }
+        if culprits:
+            error = client_error(
+                ErrorCode.INVALID_RECORD,
+                "the record was in a batch that was refused because of another record",
+                where=where,
+                requires_abort=transactional,
+            )
+        batch.fail(error, culprits)
+        reason = batch.reason or error
         if transactional and self._on_transaction_error is not None:
-            self._on_transaction_error(error)
-        elif error.code in _FATAL:
-            self.fatal_error = error
-            done += self.fail_all(error)
-        batch.fail(error)
+            self._on_transaction_error(reason)
+        elif reason.code in _FATAL:
+            self.fatal_error = reason
+            done += self.fail_all(reason)
         done.append(batch)
 
     # Giving up

@@ -114,7 +114,7 @@ class TableReceipt:
 
     def _error(self) -> ClientError | None:
         """The first there is, once all batches are done."""
-        return next((copy_of(leaf.error) for leaf in self._leaves() if leaf.error is not None), None)
+        return next((copy_of(leaf.reason) for leaf in self._leaves() if leaf.reason is not None), None)
 
     def _outcome(self) -> dict[TopicPartition, SentRows]:
         error = self._error()

@@ -128,17 +128,13 @@ def read_reply(frame: memoryview, version: int) -> tuple[dict[TopicPartition, Pa
     for topic in response.responses:
         for entry in topic.partition_responses:
             leader = entry.current_leader
-            message = entry.error_message
-            if entry.record_errors:
-                first = entry.record_errors[0]
-                reason = f"record {first.batch_index}: {first.batch_index_error_message}"
-                message = f"{message or 'a record was refused'} ({reason})"
             results[TopicPartition(topic.name, entry.index)] = PartitionResult(
                 entry.error_code,
                 entry.base_offset,
                 entry.log_append_time_ms,
-                message,
+                entry.error_message,
                 PartitionLeader(leader.leader_id, leader.leader_epoch) if leader.leader_id >= 0 else None,
+                tuple((record.batch_index, record.batch_index_error_message) for record in entry.record_errors),
             )
     endpoints = [BrokerAddress(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]
     return results, endpoints

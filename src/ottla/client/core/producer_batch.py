@@ -7,7 +7,7 @@ batch: it costs next to nothing, because everything it can tell is the batch's.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from ottla.base.types import TopicPartition
@@ -45,6 +45,7 @@ class Batch:
         "base_offset",
         "base_sequence",
         "callbacks",
+        "culprits",
         "deadline_ms",
         "done",
         "error",
@@ -106,6 +107,8 @@ class Batch:
         self.base_offset = UNKNOWN_OFFSET
         self.log_append_time_ms = NO_TIMESTAMP
         self.error: ClientError | None = None
+        self.culprits: Mapping[int, ClientError] = {}
+        """The records for which the batch was refused, by index (KIP-467). For the others `error` holds."""
         self.callbacks: list[tuple[int, DeliveryCallback]] = []
         self.parts: list[Batch] = []
         self.parent: Batch | None = None
@@ -287,8 +290,9 @@ class Batch:
         self.log_append_time_ms = log_append_time_ms
         self._settle()
 
-    def fail(self, error: ClientError) -> None:
+    def fail(self, error: ClientError, culprits: Mapping[int, ClientError] | None = None) -> None:
         self.error = error
+        self.culprits = culprits or {}
         self._settle()
 
     def _settle(self) -> None:
@@ -330,7 +334,13 @@ class Batch:
         return RecordMetadata(self.topic, self.partition, offset, timestamp_ms)
 
     def error_of(self, index: int) -> ClientError | None:
-        return self.part_of(index)[0].error
+        batch, place = self.part_of(index)
+        return batch.culprits.get(place, batch.error)
+
+    @property
+    def reason(self) -> ClientError | None:
+        """Why the batch as a whole has failed, if it has."""
+        return next(iter(self.culprits.values()), self.error)
 
     # Who waits for it. Completion may come from another thread: the order of the steps replaces a lock.
 

@@ -339,3 +339,30 @@ def test_partitions_without_batches_are_not_looked_at() -> None:
     assert len(world.accumulator.partitions) == 4 and not world.accumulator.busy
     world.send(2)
     assert [place.partition for place in world.accumulator.busy] == [2]
+
+
+@pytest.mark.parametrize(
+    ("record_errors", "codes"),
+    [
+        (((1, "too old"),), [ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD]),
+        (((1, "too old"), (2, "no key")), [ErrorCode.INVALID_RECORD] * 3),
+    ],
+)
+def test_the_records_a_batch_was_refused_for_are_told_so(
+    record_errors: tuple[tuple[int, str | None], ...], codes: list[ErrorCode]
+) -> None:
+    world = World(**{"linger.ms": 0})
+    for _ in range(3):
+        assert world.send()
+    world.pump()
+    request = world.connections[0][0]
+    refused = PartitionResult(ErrorCode.INVALID_TIMESTAMP, message="bad", record_errors=record_errors)
+    request.reply = dict.fromkeys(request.payloads, refused)
+    world.reply(0)
+    (batch,) = world.done
+    errors = [batch.error_of(index) for index in range(3)]
+    told = dict(record_errors)
+    for index, error in enumerate(errors):
+        assert error is not None and error.code == codes[index]
+        assert (told.get(index) or "because of another record") in error.message
+    assert batch.reason is errors[1]
