@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from ottla.base.errors import InvalidConfigError
 from ottla.client import sync
 from ottla.client.core.admin_types import NewTopic
+from ottla.client.core.producer_batch import RecordMetadata
+from ottla.client.core.record_intake import ProducerRecord
 from ottla.client.errors import ClientError, ErrorCode, MetadataTimeoutError, SerializationError
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import PATIENCE_S, make_topic
@@ -145,3 +149,47 @@ def test_who_is_to_blame_for_a_batch_that_was_refused(client: Client, broker: Br
         assert {error.code for error in errors} == {ErrorCode.INVALID_RECORD}
         assert "because of another record" in str(errors[0]) and str(errors[0]) == str(errors[2])
         assert "key" in str(errors[1]) and "another record" not in str(errors[1])
+
+
+class Listening:
+    """An interceptor that notes what becomes of records."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: ClientError | None) -> None:
+        self.outcomes.append("stored" if error is None else type(error).__name__)
+
+
+def test_interceptors_hear_of_every_record(client: Client, broker: BrokerProcess, new_topic: str) -> None:
+    listening = Listening()
+    settings: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000, "interceptors": [listening]}
+    with client(bootstrap_servers=broker.bootstrap, **settings) as producer:
+        for value in (b"fine", "text", bytes(2_000_000)):
+            try:
+                producer.send(new_topic, value)
+            except ClientError:
+                assert value != b"fine"
+        with pytest.raises(ClientError, match="topic name"):
+            producer.send("a b", b"")
+        producer.flush()
+        expected = ["SerializationError", "RecordTooLargeError", "ClientError", "stored"]
+        assert listening.outcomes == expected
+
+
+def test_a_part_that_cannot_be_is_refused_before_anything_is_started(client: Client) -> None:
+    before = threading.active_count()
+    with pytest.raises(InvalidConfigError, match="value_serializer must be"):
+        client(bootstrap_servers="127.0.0.1:1", value_serializer="string")
+    assert threading.active_count() == before
+
+
+def test_values_may_come_from_a_generator(client: Client, broker: BrokerProcess, new_topic: str) -> None:
+    with client(bootstrap_servers=broker.bootstrap) as producer:
+        assert len(producer.send_many(new_topic, (b"%d" % number for number in range(3)))) == 3
+        assert len(producer.send_many(new_topic, (None for _ in range(2)))) == 2
+        assert len(producer.send_many(new_topic, iter(()))) == 0
+    assert values_of(broker.bootstrap, new_topic) == [b"0", b"1", b"2", None, None]

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -37,6 +37,8 @@ from ottla.client.core.record_intake import (
     ProducerRecord,
     RecordIntake,
     Serializer,
+    check_parts,
+    listed,
 )
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, TransactionStateError
@@ -108,7 +110,7 @@ class Producer:
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._partitioner = partitioner
-        self._interceptors = interceptors
+        self._interceptors = check_parts(key_serializer, value_serializer, partitioner, interceptors)
         self._engine: ProducerEngine | None = None
         self._intake: RecordIntake | None = None
         self._transactions: Transactions | None = None
@@ -201,20 +203,24 @@ class Producer:
         engine, intake = self._started()
         self._check_sendable(engine)
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-        prepared = await self._prepare_in_turn(record) if intake.may_wait else intake.prepare(record)
-        now_ms = engine.clock.monotonic_ms()
-        metadata = engine.metadata.find(prepared.topic, now_ms, prepared.partition)
-        deadline_ms = now_ms + self._settings.max_block_ms
-        if metadata is None:
-            metadata = await engine.topic(prepared.topic, self._settings.max_block_ms, prepared.partition)
-            self._check_sendable(engine)
+        try:
+            prepared = intake.prepare(record)
+            now_ms = engine.clock.monotonic_ms()
+            metadata = engine.metadata.find(prepared.topic, now_ms, prepared.partition)
+            deadline_ms = now_ms + self._settings.max_block_ms
+            if metadata is None:
+                metadata = await engine.topic(prepared.topic, self._settings.max_block_ms, prepared.partition)
+                self._check_sendable(engine)
 
-        def append(now_ms: int) -> Batch | None:
-            return intake.append(prepared, metadata, now_ms, int(time.time() * 1000))
+            def append(now_ms: int) -> Batch | None:
+                return intake.append(prepared, metadata, now_ms, int(time.time() * 1000))
 
-        batch = append(now_ms)
-        if batch is None:
-            batch = await self._wait_for_memory(append, deadline_ms)
+            batch = append(now_ms)
+            if batch is None:
+                batch = await self._wait_for_memory(append, deadline_ms)
+        except (Exception, asyncio.CancelledError) as e:
+            intake.refused(e)
+            raise
         index = batch.record_count - 1
         if not index:
             engine.wake()
@@ -224,21 +230,10 @@ class Producer:
             batch.callbacks.append((index, interceptor.on_acknowledgement))
         return SendFuture.of(batch, index)
 
-    async def _prepare_in_turn(self, record: ProducerRecord) -> PreparedRecord:
-        """With a serializer that may have to ask somebody: no record overtakes one that waits for that."""
-        async with self._preparing:
-            engine, intake = self._started()
-            record = intake.intercept(record)
-            if not intake.waits_to_serialize(record):
-                return intake.serialize(record)
-            prepared = await asyncio.to_thread(intake.serialize, record)
-            self._started()
-            self._check_sendable(engine)
-            return prepared
-
-    async def send_many(self, topic: str, values: Sequence[Any]) -> SendFutures:
+    async def send_many(self, topic: str, values: Iterable[Any]) -> SendFutures:
         """Sends many values without keys: the same as `send` for each, and several times as fast."""
         futures = SendFutures()
+        values = listed(values)
         if not values:
             return futures
         engine, intake = self._started()

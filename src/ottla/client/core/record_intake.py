@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from operator import index
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from ottla.base.errors import InvalidConfigError
 from ottla.base.options import MAX_LONG
 from ottla.client.core.accumulator import Accumulator, headers_size
 from ottla.client.core.metadata import TopicMetadata
@@ -16,6 +18,8 @@ from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.errors import ClientError, RecordTooLargeError, SerializationError
 from ottla.records.batch import HEADER_SIZE
 from ottla.records.builder import RecordFields
+
+log = logging.getLogger(__name__)
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 GivenHeaders: TypeAlias = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
@@ -33,11 +37,16 @@ class ProducerRecord(NamedTuple):
 
 
 class ProducerInterceptor(Protocol):
-    """Sees every record before it is serialized, and every outcome. Both are called in the order of interceptors."""
+    """Sees every record before it is serialized, and every outcome. Both are called in the order of interceptors.
 
-    def on_send(self, record: ProducerRecord) -> ProducerRecord: ...
+    What an interceptor raises is logged, and keeps no record from being sent (KIP-42).
+    """
 
-    def on_acknowledgement(self, metadata: RecordMetadata | None, error: ClientError | None) -> None: ...
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """The record to be sent. It is called in the thread of `send`."""
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: ClientError | None) -> None:
+        """What became of a record, also of one that `send` refused. It must be quick: others wait for it."""
 
 
 class TopicSerializer(Protocol):
@@ -45,7 +54,10 @@ class TopicSerializer(Protocol):
 
 
 Serializer: TypeAlias = TopicSerializer | Callable[[Any], bytes | None]
-"""Turns a key or value into bytes: a function of the object, or an object that also wants to know the topic."""
+"""Turns a key or value into bytes: a function of the object, or an object that also wants to know the topic.
+
+None stays None where the serializer is a function; an object decides for itself.
+"""
 
 
 class PreparedRecord(NamedTuple):
@@ -82,10 +94,8 @@ class RecordIntake:
         self.interceptors = tuple(interceptors)
         self._settings = settings
         self._accumulator = accumulator
-        self._serialize_key = _with_topic(key_serializer)
-        self._serialize_value = _with_topic(value_serializer)
-        self._key_waits = getattr(key_serializer, "waits_to_serialize", None)
-        self._value_waits = getattr(value_serializer, "waits_to_serialize", None)
+        self._serialize_key = None if key_serializer is None else _with_topic(key_serializer)
+        self._serialize_value = None if value_serializer is None else _with_topic(value_serializer)
         self._partitioner = partitioner
         self._largest = min(settings.max_request_size, settings.buffer_memory)
 
@@ -109,19 +119,7 @@ class RecordIntake:
 
     def intercept(self, record: ProducerRecord) -> ProducerRecord:
         for interceptor in self.interceptors:
-            record = interceptor.on_send(record)
-        if record.topic.__class__ is not str or not record.topic:
-            raise SerializationError(f"the topic must be a name, but was {record.topic!r}")
-        return record
-
-    def waits_to_serialize(self, record: ProducerRecord) -> bool:
-        """Whether a serializer has to ask somebody for this record, so that it is better called in another thread."""
-        return (self._key_waits is not None and self._key_waits(record.topic, record.key)) or (
-            self._value_waits is not None and self._value_waits(record.topic, record.value)
-        )
-
-    def serialize(self, record: ProducerRecord) -> PreparedRecord:
-        """An intercepted record as bytes. In any thread."""
+            record = _intercepted(interceptor, record)
         topic = record.topic
         if not isinstance(topic, str):
             raise SerializationError(f"the topic must be a name, but was {topic!r}")
@@ -139,6 +137,16 @@ class RecordIntake:
         self._check_size(topic, size)
         return PreparedRecord(topic, partition, key, value, headers, timestamp_ms, size)
 
+    def refused(self, error: BaseException) -> None:
+        """Tells the interceptors of a record that they have seen, and that no batch has taken."""
+        if not isinstance(error, ClientError):
+            error = ClientError(f"the record was not sent ({type(error).__name__}: {error})")
+        for interceptor in self.interceptors:
+            try:
+                interceptor.on_acknowledgement(None, error)
+            except Exception:
+                log.exception("an interceptor has failed with what became of a record")
+
     def _check_size(self, topic: str, size: int) -> None:
         if size + HEADER_SIZE > self._largest:
             name = "max.request.size" if self._largest == self._settings.max_request_size else "buffer.memory"
@@ -146,12 +154,10 @@ class RecordIntake:
                 f"{topic}: a record of {size} bytes is larger than {name} ({self._largest}) allows"
             )
 
-    def prepare_values(self, topic: str, values: Sequence[Any], wall_ms: int) -> PreparedValues | None:
+    def prepare_values(self, topic: str, values: list[Any], wall_ms: int) -> PreparedValues | None:
         """Many values at once, if they are bytes and nothing but the sticky batch is to be considered; else None."""
         if not self.is_plain or set(map(type, values)) != {bytes}:
             return None
-        # A list that its owner changes while this waits for memory must not change what was measured.
-        values = list(values)
         distinct = set(map(len, values))
         longest = max(distinct)
         self._check_size(topic, longest + RECORD_OVERHEAD)
@@ -202,17 +208,55 @@ class RecordIntake:
         return self._accumulator.append(topic, partition, fields, size, now_ms)
 
 
-def _with_topic(serializer: Serializer | None) -> Callable[[str, Any], bytes | None] | None:
-    if serializer is None:
-        return None
+def check_parts(
+    key_serializer: object, value_serializer: object, partitioner: object, interceptors: object
+) -> Sequence[ProducerInterceptor]:
+    """InvalidConfigError if one of them cannot be what it shall be: said before anything is started."""
+    for name, serializer in (("key_serializer", key_serializer), ("value_serializer", value_serializer)):
+        if not (serializer is None or callable(serializer) or callable(getattr(serializer, "serialize", None))):
+            raise InvalidConfigError(
+                name, f"{name} must be a function, or have a method serialize(topic, value), but was {serializer!r}"
+            )
+        if isinstance(serializer, type) and hasattr(serializer, "serialize"):
+            raise InvalidConfigError(name, f"{name} must be an object of {serializer!r}, not the class itself")
+    if not (partitioner is None or callable(partitioner)):
+        raise InvalidConfigError("partitioner", f"partitioner must be a function, but was {partitioner!r}")
+    if not isinstance(interceptors, Iterable):
+        raise InvalidConfigError("interceptors", f"interceptors must be a list of them, but was {interceptors!r}")
+    chain = tuple(interceptors)
+    for interceptor in chain:
+        for method in ("on_send", "on_acknowledgement"):
+            if not callable(getattr(interceptor, method, None)):
+                raise InvalidConfigError("interceptors", f"the interceptor {interceptor!r} has no method {method}")
+    return chain
+
+
+def listed(values: Iterable[Any]) -> list[Any]:
+    """The values as they are now: a list that its owner changes later changes nothing."""
+    if not isinstance(values, Iterable):
+        raise SerializationError(f"send_many takes several values, but was given {values!r}")
+    return list(values)
+
+
+def _intercepted(interceptor: ProducerInterceptor, record: ProducerRecord) -> ProducerRecord:
+    try:
+        changed: object = interceptor.on_send(record)
+    except Exception:
+        log.exception("an interceptor has failed; the record goes on as it was before")
+        return record
+    if not isinstance(changed, ProducerRecord):
+        log.error("the interceptor %r gave %r for a record, which goes on as it was before", interceptor, changed)
+        return record
+    return changed
+
+
+def _with_topic(serializer: Serializer) -> Callable[[str, Any], bytes | None]:
     method = getattr(serializer, "serialize", None)
     if method is not None:
         found: Callable[[str, Any], bytes | None] = method
         return found
-    if not callable(serializer):
-        raise TypeError(f"a serializer must be callable or have a method serialize, but was {serializer!r}")
-    function = serializer
-    return lambda _, value: function(value)
+    function: Callable[[Any], bytes | None] = serializer  # type: ignore[assignment]
+    return lambda _, value: None if value is None else function(value)
 
 
 def _to_bytes(topic: str, field: str, value: Any, serialize: Callable[[str, Any], bytes | None] | None) -> bytes | None:

@@ -6,7 +6,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -38,6 +38,8 @@ from ottla.client.core.record_intake import (
     ProducerRecord,
     RecordIntake,
     Serializer,
+    check_parts,
+    listed,
 )
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, ForkedError
@@ -146,6 +148,7 @@ class Producer:
         **settings: object,
     ) -> None:
         self._settings = ProducerSettings.parse(merge_settings(config, settings))
+        chain = check_parts(key_serializer, value_serializer, partitioner, interceptors)
         self._lock = threading.Lock()
         self._memory = threading.Condition(self._lock)
         self._unusable: ClientError | None = None
@@ -163,7 +166,7 @@ class Producer:
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             partitioner=partitioner,
-            interceptors=interceptors,
+            interceptors=chain,
         )
         self._accumulator = self._engine.accumulator
         self._transaction = self._engine.transaction
@@ -240,36 +243,37 @@ class Producer:
     def _send_slowly(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> SendFuture:
         self._check_usable()
         intake = self._intake
-        prepared = intake.prepare(record)
-        now_ms = self._engine.clock.monotonic_ms()
-        deadline_ms = now_ms + self._settings.max_block_ms
-        with self._lock:
-            metadata = self._engine.metadata.find(prepared.topic, now_ms, prepared.partition)
-        if metadata is None:
-            metadata = self._wait_for_topic(prepared.topic, prepared.partition)
+        try:
+            prepared = intake.prepare(record)
+            now_ms = self._engine.clock.monotonic_ms()
+            deadline_ms = now_ms + self._settings.max_block_ms
+            with self._lock:
+                metadata = self._engine.metadata.find(prepared.topic, now_ms, prepared.partition)
+            if metadata is None:
+                metadata = self._wait_for_topic(prepared.topic, prepared.partition)
 
-        def append(now_ms: int) -> Batch | None:
-            return intake.append(prepared, metadata, now_ms, int(_time_s() * 1000))
+            def append(now_ms: int) -> Batch | None:
+                return intake.append(prepared, metadata, now_ms, int(_time_s() * 1000))
 
-        with self._lock:
-            self._check_sendable()
-            try:
+            with self._lock:
+                self._check_sendable()
                 batch = append(now_ms) or self._wait_for_memory(append, deadline_ms)
-            except BaseException as e:
-                self._repair(e)
-                raise
-            index = batch.record_count - 1
-            if on_delivery is not None:
-                batch.callbacks.append((index, on_delivery))
-            for interceptor in intake.interceptors:
-                batch.callbacks.append((index, interceptor.on_acknowledgement))
+                index = batch.record_count - 1
+                if on_delivery is not None:
+                    batch.callbacks.append((index, on_delivery))
+                for interceptor in intake.interceptors:
+                    batch.callbacks.append((index, interceptor.on_acknowledgement))
+        except Exception as e:
+            intake.refused(e)
+            raise
         if not index:
             self._wake()
         return SendFuture.of(batch, index)
 
-    def send_many(self, topic: str, values: Sequence[Any]) -> SendFutures:
+    def send_many(self, topic: str, values: Iterable[Any]) -> SendFutures:
         """Sends many values without keys: the same as `send` for each, and several times as fast."""
         futures = SendFutures()
+        values = listed(values)
         if not values:
             return futures
         self._check_usable()
