@@ -23,7 +23,7 @@ from ottla.base.types import TopicPartition
 from ottla.client.core.accumulator import Accumulator, PartitionQueue
 from ottla.client.core.metadata import NO_LEADER, BrokerAddress, MetadataCache, PartitionLeader
 from ottla.client.core.producer_batch import UNKNOWN_OFFSET, Batch
-from ottla.client.core.producer_options import ProducerSettings
+from ottla.client.core.producer_options import PARTITION_OVERHEAD, ProducerSettings
 from ottla.client.core.settings import backoff_ms
 from ottla.client.errors import ClientError, DeliveryTimeoutError, client_error
 from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, increment_sequence
@@ -79,6 +79,7 @@ class BatchSender:
         self.giving_up: ClientError | None = None
         """Why batches that fail are not sent again: their transaction is being aborted."""
         self._settings = settings
+        self._request_overhead = settings.request_overhead
         self._accumulator = accumulator
         self._metadata = metadata
         self._may_write = may_write
@@ -111,7 +112,8 @@ class BatchSender:
         """At most one request for each broker."""
         calls: dict[int, ProduceCall] = {}
         sizes: dict[int, int] = {}
-        most = self._settings.max_in_flight
+        settings = self._settings
+        most = settings.max_in_flight
         for topic_partition, queue in self._accumulator.busy.items():
             if not queue.queue or len(queue.in_flight) >= most:
                 continue
@@ -124,8 +126,8 @@ class BatchSender:
                 continue
             if node_id not in calls and self._calls_in_flight.get(node_id, 0) >= most:
                 continue
-            size = sizes.get(node_id, 0) + batch.size
-            if node_id in calls and size > self._settings.max_request_size:
+            size = sizes.get(node_id, self._request_overhead) + batch.size + len(batch.topic) + PARTITION_OVERHEAD
+            if node_id in calls and size > settings.max_request_size:
                 continue
             if not self._may_write(topic_partition):
                 continue

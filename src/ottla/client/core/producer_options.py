@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ottla.base.errors import InvalidConfigError
 from ottla.base.options import MAX_INT, Between, OneOf, Option, OptionSet, Type
 from ottla.client.core.settings import CLIENT_OPTIONS, ClientSettings, parse_settings
+from ottla.machines.cluster.topic_names import MAX_NAME_LENGTH
 from ottla.records.compression import LEVELS, Codec
 
 MAX_IN_FLIGHT_IDEMPOTENT = 5
@@ -15,6 +16,11 @@ MAX_IN_FLIGHT_IDEMPOTENT = 5
 
 FOREVER_MS = 100 * 365 * 86_400_000
 """Java's configurations say 2**63 - 1 for "as long as it takes", which no timer here can be set to."""
+
+_REQUEST_OVERHEAD = 64
+"""The fields of a produce request around its batches, without the names it carries."""
+PARTITION_OVERHEAD = 24
+"""What a batch takes in a request besides itself and the name of its topic."""
 
 _ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
@@ -31,7 +37,13 @@ PRODUCER_OPTIONS = OptionSet(
         ),
         # Larger than in Java, where every batch allocates this much at once. Here a batch takes what it holds. With a
         # megabyte, small records took more processor time (ADR 5).
-        Option("batch.size", Type.INT, 720_000, "Bytes of a partition's batch at which it is sent.", Between(0)),
+        Option(
+            "batch.size",
+            Type.INT,
+            720_000,
+            "Bytes of a partition's batch at which it is sent; no more than max.request.size has room for.",
+            Between(0),
+        ),
         Option("linger.ms", Type.LONG, 5, "How long a batch waits for more records.", Between(0)),
         Option("buffer.memory", Type.LONG, 33_554_432, "Bytes of records that may wait to be sent.", Between(1)),
         Option(
@@ -120,9 +132,20 @@ class ProducerSettings(NamedTuple):
         )
         return parsed._made_consistent(values.given)
 
+    @property
+    def request_overhead(self) -> int:
+        """How much a produce request takes without batches, rounded up."""
+        names = self.client.client_id + (self.transactional_id or "")
+        return _REQUEST_OVERHEAD + len(names.encode())
+
+    @property
+    def largest_batch(self) -> int:
+        """The size of a batch that fits into a request, whatever its topic is called. A larger record goes alone."""
+        return max(1, self.max_request_size - self.request_overhead - PARTITION_OVERHEAD - MAX_NAME_LENGTH)
+
     def _made_consistent(self, given: frozenset[str]) -> ProducerSettings:
         """Idempotence that nobody asked for gives way to settings that rule it out; asked for, it is an error."""
-        settings = self
+        settings = self._replace(batch_size=min(self.batch_size, self.largest_batch))
         least_ms = settings.linger_ms + settings.client.request_timeout_ms
         if settings.delivery_timeout_ms < least_ms:
             if "delivery.timeout.ms" in given:

@@ -62,7 +62,7 @@ class TableIntake:
         self._partitioner = partitioner
         self._random_below = random_below
         self._largest = min(settings.max_request_size, settings.buffer_memory)
-        self._batch_size = min(self._largest, DEFAULT_MAX_BATCH_SIZE)
+        self._batch_size = min(settings.largest_batch, settings.buffer_memory, DEFAULT_MAX_BATCH_SIZE)
         self._portion_size = max(self._batch_size, min(_PORTION_BYTES_MAX, settings.buffer_memory // 4))
         self._choices: dict[str, StickyChoice] = {}
 

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from ottla.base.errors import ErrorCode
 from ottla.client.core.batch_sender import PartitionResult
 from ottla.client.errors import DeliveryTimeoutError, RecordTooLargeError
+from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.header import encode_request_frame
 from tests.unit.client.core.model_broker import TOPIC, World
 
 RETRIABLE = [
@@ -366,3 +368,36 @@ def test_the_records_a_batch_was_refused_for_are_told_so(
         assert error is not None and error.code == codes[index]
         assert (told.get(index) or "because of another record") in error.message
     assert batch.reason is errors[1]
+
+
+def test_no_request_is_larger_than_allowed() -> None:
+    most = 2000
+    world = World(partitions=2, **{"linger.ms": 0, "max.request.size": most, "client.id": "c" * 50})
+    for number in range(100):
+        assert world.send(number % 2, size=100)
+    stored = 0
+    while stored < 100:
+        world.pump()
+        for request in world.connections[0]:
+            frame = encode_request_frame(
+                ProduceRequest(
+                    topic_data=[
+                        TopicProduceData(
+                            name=TOPIC,
+                            partition_data=[
+                                PartitionProduceData(index=place.partition, records=payload)
+                                for place, payload in request.payloads.items()
+                            ],
+                        )
+                    ]
+                ),
+                11,
+                0,
+                "c" * 50,
+            )
+            assert len(frame) <= most
+        while world.handle(0):
+            world.reply(0)
+        stored = sum(batch.record_count for batch in world.done)
+        world.now_ms += 1
+    assert len(world.done) < 20, "requests are not much smaller than they may be, either"

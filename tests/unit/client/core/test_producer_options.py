@@ -16,6 +16,7 @@ def parse(**settings: object) -> ProducerSettings:
 def test_defaults_are_safe() -> None:
     settings = parse()
     assert settings.idempotent and settings.acks == -1 and settings.max_in_flight == 5
+    assert settings.batch_size == 720_000
     assert settings.client.bootstrap_servers == ("a:1", "b:2")
 
 
@@ -70,3 +71,10 @@ def test_errors_say_what_to_do() -> None:
     fatal = client_error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, requires_abort=True)
     assert fatal.fatal and not fatal.requires_abort
     assert "12345" in str(client_error(12345)) and isinstance(client_error(12345), ClientError)
+
+
+def test_a_batch_is_no_larger_than_a_request() -> None:
+    assert parse(max_request_size=20_000).batch_size == 20_000 - 64 - 24 - 249
+    assert parse(max_request_size=20_000, client_id="c" * 50, transactional_id="tx").batch_size == 19_611
+    assert parse(max_request_size=100).batch_size == 1
+    assert parse(batch_size=0).batch_size == 0
