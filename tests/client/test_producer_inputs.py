@@ -193,3 +193,28 @@ def test_values_may_come_from_a_generator(client: Client, broker: BrokerProcess,
         assert len(producer.send_many(new_topic, (None for _ in range(2)))) == 2
         assert len(producer.send_many(new_topic, iter(()))) == 0
     assert values_of(broker.bootstrap, new_topic) == [b"0", b"1", b"2", None, None]
+
+
+def test_callbacks_have_run_when_a_future_is_done(client: Client, broker: BrokerProcess, new_topic: str) -> None:
+    called, may_end = threading.Event(), threading.Event()
+    results: list[RecordMetadata | None] = []
+
+    def tell(metadata: RecordMetadata | None, error: ClientError | None) -> None:
+        called.set()
+        if client is AioClient:
+            results.append(metadata)
+            return
+        may_end.wait(PATIENCE_S)
+        results.append(future.result(PATIENCE_S))  # it is known, and need not be waited for
+
+    with client(bootstrap_servers=broker.bootstrap) as producer:
+        future = producer.send(new_topic, b"x", on_delivery=tell)
+        if client is SyncClient:
+            assert called.wait(PATIENCE_S)
+            assert not future.done()
+            with pytest.raises(TimeoutError):
+                future.result(0)
+            may_end.set()
+        assert future.result(PATIENCE_S).offset == 0
+        assert [result.offset for result in results if result is not None] == [0]
+        assert future.done()

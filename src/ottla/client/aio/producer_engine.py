@@ -238,10 +238,13 @@ class ProducerEngine:
             with self.lock:
                 self._on_memory()
         for batch in finished:
-            for waiter in batch.take_waiters():
-                _call_safely(waiter)
-            for callback, metadata, error in batch.outcomes():
-                _call_safely(callback, metadata, error)
+            # As in Java, callbacks have run when a future is done. Nobody waits for those of other batches.
+            try:
+                for callback, metadata, error in batch.outcomes():
+                    _call_safely(callback, metadata, error)
+            finally:
+                for waiter in batch.announce():
+                    _call_safely(waiter)
 
     # Metadata and the producer id
 

@@ -110,7 +110,7 @@ class TableReceipt:
         self._batches.append(batch)
 
     def done(self) -> bool:
-        return all(batch.done for batch in self._batches)
+        return all(batch.announced for batch in self._batches)
 
     def _error(self) -> ClientError | None:
         """The first there is, once all batches are done."""

@@ -41,6 +41,7 @@ class Batch:
         "_lengths",
         "_size",
         "_waiters",
+        "announced",
         "attempts",
         "base_offset",
         "base_sequence",
@@ -104,6 +105,8 @@ class Batch:
         self.refused = False
         """Whether the broker has said of the last attempt that its sequence is out of order."""
         self.done = False
+        self.announced = False
+        """Whether the callbacks have been told what became of the batch. Only then are those who wait."""
         self.base_offset = UNKNOWN_OFFSET
         self.log_append_time_ms = NO_TIMESTAMP
         self.error: ClientError | None = None
@@ -345,12 +348,14 @@ class Batch:
     # Who waits for it. Completion may come from another thread: the order of the steps replaces a lock.
 
     def add_waiter(self, waiter: Callable[[], None]) -> None:
-        """Calls `waiter` once the batch is done, which may be now. It may be called twice."""
+        """Calls `waiter` once the batch is done and announced, which may be now. It may be called twice."""
         self._waiters.append(waiter)
-        if self.done:
+        if self.announced:
             waiter()
 
-    def take_waiters(self) -> list[Callable[[], None]]:
+    def announce(self) -> list[Callable[[], None]]:
+        """The callbacks have been called: gives those who wait and are to be told now."""
+        self.announced = True
         waiters, self._waiters = self._waiters, []
         return waiters
 
@@ -389,7 +394,8 @@ class Receipt:
         return self._source.index_of(self._number)
 
     def done(self) -> bool:
-        return self._batch.done
+        """Whether the record's fate is known, and the callbacks have been told."""
+        return self._batch.announced
 
     def _outcome(self) -> RecordMetadata:
         """To be asked once the batch is done."""
@@ -424,7 +430,7 @@ class ReceiptRange:
         return self._count
 
     def done(self) -> bool:
-        return all(source.batch.done for source, _ in self._spans)
+        return all(source.batch.announced for source, _ in self._spans)
 
     def _place(self, number: int) -> tuple[Batch | Lane, int]:
         if not -self._count <= number < self._count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 import threading
@@ -83,7 +84,7 @@ class SendFuture(Receipt):
 
     def _wait(self, timeout: float | None) -> None:
         batch = self._batch
-        if not batch.done:
+        if not batch.announced and not (batch.done and _is_in_event_loop()):
             settled = threading.Event()
             batch.add_waiter(settled.set)
             if not settled.wait(timeout):
@@ -491,3 +492,12 @@ class Producer:
         self._unusable = ForkedError(
             "this producer belongs to the parent process; create a new one after fork, in the child"
         )
+
+
+def _is_in_event_loop() -> bool:
+    """Whether this may be a delivery callback. It can have the result of its batch, but must not wait for itself."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
