@@ -234,10 +234,21 @@ class Values(Mapping[str, Value]):
 
 
 class OptionSet(Mapping[str, Option]):
-    """Options by name. `prefixes` are starts of names that are accepted unseen (settings of plugins and listeners)."""
+    """Options by name. `prefixes` are starts of names that are accepted unseen (settings of plugins and listeners).
 
-    def __init__(self, what: str, options: Iterable[Option], *, prefixes: tuple[str, ...] = ()) -> None:
+    `elsewhere` has names that others know as settings, and what there is in their place.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        options: Iterable[Option],
+        *,
+        prefixes: tuple[str, ...] = (),
+        elsewhere: Mapping[str, str] | None = None,
+    ) -> None:
         self.what = what
+        self._elsewhere = elsewhere or {}
         self._options: dict[str, Option] = {}
         self._prefixes = prefixes
         for option in options:
@@ -259,6 +270,9 @@ class OptionSet(Mapping[str, Option]):
         option = self._options.get(name)
         if option is not None:
             return option
+        instead = self._elsewhere.get(name.replace("_", "."))
+        if instead is not None:
+            raise InvalidConfigError(name, f"{name} is no {self.what} setting here: {instead}")
         hint = self.suggestion(name)
         raise InvalidConfigError(
             name, f"unknown {self.what} setting {name}" + (f"; did you mean {hint}?" if hint else "")

@@ -65,6 +65,9 @@ class Connection:
         """Goes off when the first request of `begin` may be late. Most are answered long before: timers of their own
         would only be made and thrown away."""
         self._last_correlation_id = -1
+        self._idle_watch: asyncio.TimerHandle | None = None
+        self._used_at_s = self._loop.time()
+        self._socket_buffers: dict[int, int] = {}
         self._closed: asyncio.Future[KafkaError] = self._loop.create_future()
         self._writable: asyncio.Future[None] | None = None
         self._direct: socket.socket | None = None
@@ -80,8 +83,13 @@ class Connection:
         connect_timeout_ms: int = 10_000,
         tls: ssl.SSLContext | None = None,
         buffers: BufferPool | None = None,
+        idle_ms: int = -1,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
     ) -> Connection:
+        """A connection without requests for `idle_ms` closes itself; -1 for never, and for the system's buffers."""
         connection = cls(host, port, client_id=client_id, buffers=buffers)
+        connection._socket_buffers = {socket.SO_SNDBUF: send_buffer_bytes, socket.SO_RCVBUF: receive_buffer_bytes}
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
@@ -94,6 +102,9 @@ class Connection:
             refused = isinstance(e, ConnectionRefusedError)
             reason = "nothing listens there (connection refused)" if refused else e.strerror or str(e)
             raise connection._network_error(reason) from e
+        if idle_ms >= 0:
+            connection._used_at_s = loop.time()
+            connection._close_when_idle(idle_ms / 1000)
         return connection
 
     def __repr__(self) -> str:
@@ -247,6 +258,7 @@ class Connection:
 
     def _next_correlation_id(self) -> int:
         self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
+        self._used_at_s = self._loop.time()
         return self._last_correlation_id
 
     def _write(self, frame: Frame) -> None:
@@ -316,13 +328,24 @@ class Connection:
     def close(self) -> None:
         self._lose(self._network_error("it was closed on this side"), abort=False)
 
+    def _close_when_idle(self, idle_s: float) -> None:
+        if self.is_closed:
+            return
+        now_s = self._loop.time()
+        due_s = (now_s if self._waiting else self._used_at_s) + idle_s
+        if due_s <= now_s and not self._waiting:
+            self._lose(self._network_error("it was idle and has been closed on this side"), abort=False)
+        else:
+            self._idle_watch = self._loop.call_at(due_s, self._close_when_idle, idle_s)
+
     def _lose(self, error: KafkaError, *, abort: bool, late: tuple[_Told, KafkaError] | None = None) -> None:
         """Everybody who waits is told `error`, but for one who has an error of its own."""
         if self.is_closed:
             return
         self._closed.set_result(error)
-        if self._watch is not None:
-            self._watch.cancel()
+        for timer in (self._watch, self._idle_watch):
+            if timer is not None:
+                timer.cancel()
         self._reader.close()
         if self._direct is not None:
             self._direct.close()
@@ -351,6 +374,9 @@ class Connection:
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for option, size in self._socket_buffers.items():
+                if size >= 0:
+                    sock.setsockopt(socket.SOL_SOCKET, option, size)
             if transport.get_extra_info("sslcontext") is None:
                 self._direct = socket.socket(fileno=os.dup(sock.fileno()))
                 self._direct.setblocking(False)

@@ -85,9 +85,10 @@ class TinyBroker:
 
 
 @asynccontextmanager
-async def connected(broker: TinyBroker) -> AsyncIterator[tuple[Connection, Server]]:
+async def connected(broker: TinyBroker, **options: int) -> AsyncIterator[tuple[Connection, Server]]:
     server = Server(broker, limits=ConnectionLimits())
-    connection = await Connection.connect("127.0.0.1", server.listen("PLAINTEXT", "127.0.0.1", 0), client_id="me")
+    port = server.listen("PLAINTEXT", "127.0.0.1", 0)
+    connection = await Connection.connect("127.0.0.1", port, client_id="me", **options)
     try:
         yield connection, server
     finally:
@@ -569,3 +570,31 @@ def test_connecting_takes_no_longer_than_allowed(run: RunAsync) -> None:
                 sock.close()
 
     run(scenario())
+
+
+def test_an_idle_connection_closes_itself_and_one_that_waits_does_not(run: RunAsync) -> None:
+    async def check() -> None:
+        broker = TinyBroker()
+        async with connected(broker, idle_ms=50) as (connection, _):
+            await connection.negotiate()
+            waiting = asyncio.ensure_future(connection.request(HeartbeatRequest(), HeartbeatResponse))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(connection.wait_closed(), 0.2)
+            deferred, reply = broker.heartbeats[0]
+            deferred.complete([reply])
+            await waiting
+            reason = await asyncio.wait_for(connection.wait_closed(), 10)
+            assert "idle" in reason.message
+
+    run(check())
+
+
+def test_the_systems_buffers_can_be_chosen(run: RunAsync) -> None:
+    async def check() -> None:
+        async with connected(TinyBroker(), send_buffer_bytes=20_000, receive_buffer_bytes=30_000) as (connection, _):
+            assert connection._direct is not None
+            # Linux keeps twice as much, for its own notes.
+            for option, size in ((socket.SO_SNDBUF, 20_000), (socket.SO_RCVBUF, 30_000)):
+                assert size <= connection._direct.getsockopt(socket.SOL_SOCKET, option) <= 2 * size
+
+    run(check())

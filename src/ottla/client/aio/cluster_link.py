@@ -110,9 +110,18 @@ class ClusterLink:
             return line.connection
 
     async def _dial(self, line: _Line, host: str, port: int) -> Connection:
+        settings = self.settings
+        first_ms = settings.connect_timeout_ms
+        longest_ms = max(first_ms, settings.connect_timeout_max_ms)
         try:
             connection = await Connection.connect(
-                host, port, client_id=self.client_id, connect_timeout_ms=self.settings.connect_timeout_ms
+                host,
+                port,
+                client_id=self.client_id,
+                connect_timeout_ms=backoff_ms(line.failures + 1, first_ms, longest_ms),
+                idle_ms=settings.connection_idle_ms,
+                send_buffer_bytes=settings.send_buffer_bytes,
+                receive_buffer_bytes=settings.receive_buffer_bytes,
             )
         except KafkaError as e:
             line.was_reached = isinstance(e.__cause__, ConnectionResetError)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.base.options import Between, Option, OptionSet, Type
-from ottla.client.core.settings import CLIENT_OPTIONS, ClientSettings, parse_settings
+from ottla.client.core.settings import CLIENT_OPTIONS, NO_METRICS, ClientSettings, parse_settings
 
 ADMIN_OPTIONS = OptionSet(
     "admin client",
@@ -20,6 +20,7 @@ ADMIN_OPTIONS = OptionSet(
             Between(0),
         ),
     ),
+    elsewhere=NO_METRICS,
 )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ottla.base.errors import InvalidConfigError
 from ottla.base.options import Between, OneOf, Option, OptionSet, Type
-from ottla.client.core.settings import CLIENT_OPTIONS, ClientSettings, parse_settings
+from ottla.client.core.settings import CLIENT_OPTIONS, NO_METRICS, ClientSettings, parse_settings
 
 LATEST = -1
 EARLIEST = -2
@@ -77,6 +77,12 @@ CONSUMER_OPTIONS = OptionSet(
         Option("allow.auto.create.topics", Type.BOOLEAN, True, "Whether subscribing may create a missing topic."),
         Option("default.api.timeout.ms", Type.INT, 60_000, "How long a call may take if it is not told.", Between(0)),
     ),
+    elsewhere={
+        "key.deserializer": "give the consumer a function, or an object, as key_deserializer=",
+        "value.deserializer": "give the consumer a function, or an object, as value_deserializer=",
+        "interceptor.classes": "give the consumer a list of objects as interceptors=",
+        **NO_METRICS,
+    },
 )
 
 

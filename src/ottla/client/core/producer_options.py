@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ottla.base.errors import InvalidConfigError
 from ottla.base.options import MAX_INT, Between, OneOf, Option, OptionSet, Type
-from ottla.client.core.settings import CLIENT_OPTIONS, ClientSettings, parse_settings
+from ottla.client.core.settings import CLIENT_OPTIONS, NO_METRICS, ClientSettings, parse_settings
 from ottla.machines.cluster.topic_names import MAX_NAME_LENGTH
 from ottla.records.compression import LEVELS, Codec
 
@@ -85,6 +85,13 @@ PRODUCER_OPTIONS = OptionSet(
         Option("transactional.id", Type.STRING, None, "The name under which transactions survive restarts."),
         Option("partitioner.ignore.keys", Type.BOOLEAN, False, "Whether records with a key are spread as well."),
     ),
+    elsewhere={
+        "key.serializer": "give the producer a function, or an object, as key_serializer=",
+        "value.serializer": "give the producer a function, or an object, as value_serializer=",
+        "partitioner.class": "give the producer a function as partitioner=",
+        "interceptor.classes": "give the producer a list of objects as interceptors=",
+        **NO_METRICS,
+    },
 )
 
 

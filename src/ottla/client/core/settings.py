@@ -5,6 +5,7 @@ Owns the options every client has. What they mean is for the clients; nothing he
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -12,6 +13,13 @@ from ottla.base.errors import InvalidConfigError
 from ottla.base.options import Between, OneOf, Option, OptionSet, Type, Values
 
 _DEFAULT_PORT = 9092
+_ADDRESS = re.compile(r"(?:([^\s:/\[\]]+)|\[([^\s/\[\]]+)\])(?::([0-9]+))?", re.ASCII)
+"""A name, or an IPv6 address in brackets, and perhaps a port."""
+
+NO_METRICS = dict.fromkeys(
+    ("metric.reporters", "auto.include.jmx.reporter", "enable.metrics.push"), "this client reports no metrics"
+)
+"""Settings of Java's clients that there are not, and why."""
 
 CLIENT_OPTIONS = (
     Option(
@@ -40,6 +48,36 @@ CLIENT_OPTIONS = (
         "How long to wait for a connection to open.",
         Between(1),
     ),
+    Option(
+        "socket.connection.setup.timeout.max.ms",
+        Type.LONG,
+        30_000,
+        "The longest such time: it doubles with every connection to a broker that could not be opened.",
+        Between(1),
+    ),
+    Option(
+        "connections.max.idle.ms",
+        Type.LONG,
+        540_000,
+        "When a connection that is not used is closed; -1 never. Brokers do so after ten minutes.",
+        Between(1, or_else=-1),
+    ),
+    Option("send.buffer.bytes", Type.INT, -1, "The system's buffer for sending; -1 for its default.", Between(-1)),
+    Option("receive.buffer.bytes", Type.INT, -1, "The system's buffer for receiving; -1 for its default.", Between(-1)),
+    Option(
+        "client.dns.lookup",
+        Type.STRING,
+        "use_all_dns_ips",
+        "What a host name stands for: all its addresses are tried.",
+        OneOf("use_all_dns_ips"),
+    ),
+    Option(
+        "metadata.recovery.strategy",
+        Type.STRING,
+        "rebootstrap",
+        "What to do if no known broker can be reached: the bootstrap servers are tried again.",
+        OneOf("rebootstrap"),
+    ),
     Option("metadata.max.age.ms", Type.LONG, 300_000, "Metadata older than this is asked for again.", Between(0)),
     Option("security.protocol", Type.STRING, "PLAINTEXT", "How to talk to the brokers.", OneOf("PLAINTEXT"), "medium"),
 )
@@ -56,6 +94,12 @@ class ClientSettings(NamedTuple):
     reconnect_backoff_ms: int
     reconnect_backoff_max_ms: int
     connect_timeout_ms: int
+    connect_timeout_max_ms: int
+    connection_idle_ms: int
+    """-1 for a connection that may be idle for ever."""
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    """-1 for what the system gives."""
     metadata_max_age_ms: int
 
     @classmethod
@@ -71,6 +115,10 @@ class ClientSettings(NamedTuple):
             values.integer("reconnect.backoff.ms"),
             values.integer("reconnect.backoff.max.ms"),
             values.integer("socket.connection.setup.timeout.ms"),
+            values.integer("socket.connection.setup.timeout.max.ms"),
+            values.integer("connections.max.idle.ms"),
+            values.integer("send.buffer.bytes"),
+            values.integer("receive.buffer.bytes"),
             values.integer("metadata.max.age.ms"),
         )
 
@@ -79,20 +127,30 @@ def parse_bootstrap_servers(servers: Iterable[str]) -> list[tuple[str, int]]:
     """Hosts and ports; InvalidConfigError says which one is not an address."""
     addresses = []
     for entry in filter(None, (server.strip() for server in servers)):
-        host, colon, port = entry.rpartition(":")
-        if not colon:
-            host, port = entry, str(_DEFAULT_PORT)
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise InvalidConfigError("bootstrap.servers", f"bootstrap.servers: {entry!r} is not of the form host:port")
-        addresses.append((host.removeprefix("[").removesuffix("]"), int(port)))
+        match = _ADDRESS.fullmatch(entry)
+        if match is None or entry.isdecimal():
+            raise _no_address(entry)
+        name, address, port = match.groups(default="")
+        if port and not 0 < int(port) < 65536:
+            raise _no_address(entry)
+        addresses.append((name or address, int(port) if port else _DEFAULT_PORT))
     if not addresses:
         raise InvalidConfigError("bootstrap.servers", "bootstrap.servers must name at least one host:port")
     return addresses
 
 
+def _no_address(entry: str) -> InvalidConfigError:
+    return InvalidConfigError("bootstrap.servers", f"bootstrap.servers: {entry!r} is not of the form host:port")
+
+
 def merge_settings(config: Mapping[str, object] | None, keywords: Mapping[str, object]) -> dict[str, object]:
     """One mapping with Kafka's names. The same setting given both ways is an error rather than a silent choice."""
+    if config is not None and not isinstance(config, Mapping):
+        raise InvalidConfigError("", f"settings must be a mapping of names to values, but were {config!r}")
     merged: dict[str, object] = dict(config or {})
+    for name in merged:
+        if not isinstance(name, str):
+            raise InvalidConfigError(str(name), f"the name of a setting must be text, but was {name!r}")
     for keyword, value in keywords.items():
         name = keyword.replace("_", ".")
         if name in merged:
@@ -103,6 +161,8 @@ def merge_settings(config: Mapping[str, object] | None, keywords: Mapping[str, o
 
 def parse_settings(options: OptionSet, settings: Mapping[str, object]) -> Values:
     """Values of any natural type (numbers, booleans, lists, text) as the options' types, checked."""
+    for name in settings:
+        options.find(name)
     return options.parse({name: _as_text(name, value) for name, value in settings.items()})
 
 
