@@ -19,9 +19,14 @@ from ottla.client.core.encoded_batch import SentRows as SentRows
 from ottla.client.core.group_protocol import GroupAssignor as GroupAssignor
 from ottla.client.core.offset_requests import Membership as Membership
 from ottla.client.core.parallel import Retries as Retries
+from ottla.client.core.partitioners import Partitioner as Partitioner
+from ottla.client.core.partitioners import RoundRobin as RoundRobin
 from ottla.client.core.producer_batch import RecordMetadata as RecordMetadata
 from ottla.client.core.producer_transaction import PreparedTransaction as PreparedTransaction
+from ottla.client.core.rebalance import ConsumerInterceptor as ConsumerInterceptor
 from ottla.client.core.rebalance import RebalanceListener as RebalanceListener
+from ottla.client.core.record_intake import ProducerInterceptor as ProducerInterceptor
+from ottla.client.core.record_intake import ProducerRecord as ProducerRecord
 from ottla.client.serdes import BytesSerde as BytesSerde
 from ottla.client.serdes import DoubleSerde as DoubleSerde
 from ottla.client.serdes import FloatSerde as FloatSerde

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,13 @@ def test_names() -> None:
     assert {"Producer", "aio"} <= set(dir(ottla))
     with pytest.raises(AttributeError):
         ottla.Prodcer  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_every_name_is_where_it_is_said_to_be_and_has_its_type() -> None:
+    stub = Path(ottla.__file__).with_suffix(".pyi").read_text()
+    for name in ottla.__all__:
+        assert getattr(ottla, name) is not None
+        assert f" as {name}\n" in stub
 
 
 def test_the_package_alone_loads_no_client() -> None:

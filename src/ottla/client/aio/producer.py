@@ -204,7 +204,7 @@ class Producer:
         self._check_sendable(engine)
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
         try:
-            prepared = intake.prepare(record)
+            prepared = await self._prepare_in_turn(record) if intake.may_wait else intake.prepare(record)
             now_ms = engine.clock.monotonic_ms()
             metadata = engine.metadata.find(prepared.topic, now_ms, prepared.partition)
             deadline_ms = now_ms + self._settings.max_block_ms
@@ -229,6 +229,18 @@ class Producer:
         for interceptor in intake.interceptors:
             batch.callbacks.append((index, interceptor.on_acknowledgement))
         return SendFuture.of(batch, index)
+
+    async def _prepare_in_turn(self, record: ProducerRecord) -> PreparedRecord:
+        """With a serializer that may have to ask somebody: no record overtakes one that waits for that."""
+        async with self._preparing:
+            engine, intake = self._started()
+            record = intake.intercept(record)
+            if not intake.waits_to_serialize(record):
+                return intake.serialize(record)
+            prepared = await asyncio.to_thread(intake.serialize, record)
+            self._started()
+            self._check_sendable(engine)
+            return prepared
 
     async def send_many(self, topic: str, values: Iterable[Any]) -> SendFutures:
         """Sends many values without keys: the same as `send` for each, and several times as fast."""

@@ -7,7 +7,7 @@ batch: it costs next to nothing, because everything it can tell is the batch's.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from ottla.base.types import TopicPartition

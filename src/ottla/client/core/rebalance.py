@@ -29,7 +29,10 @@ class RebalanceListener:
 
 
 class ConsumerInterceptor(Protocol):
-    def on_consume(self, records: list[AnyRecord]) -> list[AnyRecord]: ...
+    """Sees the records of every poll, and the offsets that were committed, in the order of interceptors."""
+
+    def on_consume(self, records: list[AnyRecord]) -> list[AnyRecord]:
+        """The records that `poll` returns."""
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None: ...
 

@@ -9,8 +9,8 @@ from operator import index
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ottla.base.errors import InvalidConfigError
-from ottla.base.options import MAX_LONG
-from ottla.client.core.accumulator import Accumulator, headers_size
+from ottla.base.options import MAX_INT, MAX_LONG
+from ottla.client.core.accumulator import Accumulator
 from ottla.client.core.metadata import TopicMetadata
 from ottla.client.core.partitioners import Partitioner, key_partition
 from ottla.client.core.producer_batch import RECORD_OVERHEAD, Batch, RecordMetadata, headers_size
@@ -96,6 +96,8 @@ class RecordIntake:
         self._accumulator = accumulator
         self._serialize_key = None if key_serializer is None else _with_topic(key_serializer)
         self._serialize_value = None if value_serializer is None else _with_topic(value_serializer)
+        self._key_waits = getattr(key_serializer, "waits_to_serialize", None)
+        self._value_waits = getattr(value_serializer, "waits_to_serialize", None)
         self._partitioner = partitioner
         self._largest = min(settings.max_request_size, settings.buffer_memory)
 
@@ -120,9 +122,19 @@ class RecordIntake:
     def intercept(self, record: ProducerRecord) -> ProducerRecord:
         for interceptor in self.interceptors:
             record = _intercepted(interceptor, record)
+        if not isinstance(record.topic, str):
+            raise SerializationError(f"the topic must be a name, but was {record.topic!r}")
+        return record
+
+    def waits_to_serialize(self, record: ProducerRecord) -> bool:
+        """Whether a serializer has to ask somebody for this record, so that it is better called in another thread."""
+        return (self._key_waits is not None and self._key_waits(record.topic, record.key)) or (
+            self._value_waits is not None and self._value_waits(record.topic, record.value)
+        )
+
+    def serialize(self, record: ProducerRecord) -> PreparedRecord:
+        """An intercepted record as bytes. In any thread."""
         topic = record.topic
-        if not isinstance(topic, str):
-            raise SerializationError(f"the topic must be a name, but was {topic!r}")
         key = _to_bytes(topic, "key", record.key, self._serialize_key)
         value = _to_bytes(topic, "value", record.value, self._serialize_value)
         headers = _checked_headers(topic, record.headers) if record.headers else ()
@@ -283,8 +295,8 @@ def _checked_partition(topic: str, partition: int) -> int:
         number = index(partition)
     except TypeError:
         raise SerializationError(f"{topic}: the partition must be a number, but was {partition!r}") from None
-    if number < 0:
-        raise SerializationError(f"{topic}: the partition must be 0 or more, but was {number}")
+    if not 0 <= number <= MAX_INT:
+        raise SerializationError(f"{topic}: the partition must be from 0 to {MAX_INT}, but was {number}")
     return number
 
 

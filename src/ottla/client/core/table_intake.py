@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.base.errors import InvalidRecordError
+from ottla.base.options import MAX_INT
 from ottla.base.types import TopicPartition
 from ottla.client.core.encoded_batch import ASSUMED, EncodedRows, TableColumns
 from ottla.client.core.metadata import TopicMetadata
@@ -95,12 +96,12 @@ class TableIntake:
         if "partition" not in table.column_names:
             return None
         asked = table["partition"]
-        if not pa.types.is_integer(asked.type):
+        if not (pa.types.is_integer(asked.type) or pa.types.is_null(asked.type)):
             raise SerializationError(f"the column for the partition is {asked.type}, and must be whole numbers")
         if len(prepared.topics) > 1:
             asked = asked.filter(pc.equal(table["topic"], topic))
         highest: int | None = pc.max(asked).as_py()
-        return highest if highest is not None and highest >= 0 else None
+        return highest if highest is not None and 0 <= highest <= MAX_INT else None
 
     def encode(
         self, prepared: PreparedTable, topics: Mapping[str, TopicMetadata]
@@ -390,7 +391,10 @@ def _header_sizes(headers: Any) -> Int64s:
 
 
 def _asked_partitions(column: Any, topic: TopicMetadata) -> Int64s:
-    asked = pc.fill_null(column.cast(pa.int64()), NO_PARTITION).to_numpy()
+    try:
+        asked = pc.fill_null(column.cast(pa.int64()), NO_PARTITION).to_numpy()
+    except pa.ArrowInvalid as e:
+        raise _no_such_partition(topic, pc.max(column).as_py()) from e
     is_null = pc.is_null(column).to_numpy()
     unknown = ~is_null & ~np.isin(asked, np.fromiter(topic.partitions, np.int64))
     if unknown.any():

@@ -258,7 +258,11 @@ class Producer:
 
             with self._lock:
                 self._check_sendable()
-                batch = append(now_ms) or self._wait_for_memory(append, deadline_ms)
+                try:
+                    batch = append(now_ms) or self._wait_for_memory(append, deadline_ms)
+                except BaseException as e:
+                    self._repair(e)
+                    raise
                 index = batch.record_count - 1
                 if on_delivery is not None:
                     batch.callbacks.append((index, on_delivery))
