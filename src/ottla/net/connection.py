@@ -61,9 +61,11 @@ class Connection:
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[tuple[int, asyncio.Future[memoryview] | _Told]] = deque()
         """Correlation ids in the order of their requests, which is the order of the replies."""
-        self._watch: asyncio.TimerHandle | None = None
+        self._watch: asyncio.Handle | None = None
         """Goes off when the first request of `begin` may be late. Most are answered long before: timers of their own
         would only be made and thrown away."""
+        self._watch_s = 0.0
+        """When it goes off. The handle cannot be asked: uvloop's has no time if there is next to nothing to wait."""
         self._last_correlation_id = -1
         self._idle_watch: asyncio.TimerHandle | None = None
         self._used_at_s = self._loop.time()
@@ -149,14 +151,26 @@ class Connection:
         await self.wait_until_writable()
         frame = encode(self._next_correlation_id())
         reply: asyncio.Future[memoryview] = self._loop.create_future()
+        due_s = self._loop.time() + timeout_ms / 1000
         self._waiting.append((self._last_correlation_id, reply))
         self._write(frame)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout_at(due_s):
                 return await reply
         except TimeoutError as e:
             self._give_up()
             raise self._too_late(timeout_ms) from e
+        except asyncio.CancelledError:
+            self._watch_on(reply, due_s, timeout_ms)
+            raise
+
+    def _watch_on(self, reply: asyncio.Future[memoryview], due_s: float, timeout_ms: int) -> None:
+        """Nobody waits for the reply any more. But if it stays out, the connection is dead, and others use it."""
+        for place, (correlation_id, waiting) in enumerate(self._waiting):
+            if waiting is reply:
+                self._waiting[place] = correlation_id, _Told(_forget, due_s, timeout_ms)
+                self._watch_soon(due_s)
+                return
 
     @property
     def is_writable(self) -> bool:
@@ -183,8 +197,7 @@ class Connection:
         frame = encode(self._next_correlation_id())
         reply = _Told(then, self._loop.time() + timeout_ms / 1000, timeout_ms)
         self._waiting.append((self._last_correlation_id, reply))
-        if self._watch is None or reply.due_s < self._watch.when():
-            self._watch_until(reply.due_s)
+        self._watch_soon(reply.due_s)
         self._write(frame)
 
     def request_then(
@@ -216,9 +229,14 @@ class Connection:
             timeout_ms=timeout_ms,
         )
 
+    def _watch_soon(self, due_s: float) -> None:
+        if self._watch is None or due_s < self._watch_s:
+            self._watch_until(due_s)
+
     def _watch_until(self, due_s: float) -> None:
         if self._watch is not None:
             self._watch.cancel()
+        self._watch_s = due_s
         self._watch = self._loop.call_at(due_s, self._look_for_late)
 
     def _look_for_late(self) -> None:
@@ -477,6 +495,9 @@ class _Receiver(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = "the peer closed it" if exc is None else f"it was lost ({exc})"
         self._connection._lose(self._connection._network_error(reason), abort=False)
+
+
+def _forget(_: memoryview | OttlaError) -> None: ...
 
 
 def _send_now(sock: socket.socket, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:

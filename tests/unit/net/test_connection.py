@@ -308,6 +308,22 @@ def test_a_request_that_is_not_answered_in_time_ends_the_connection(run: RunAsyn
     run(scenario())
 
 
+def test_a_cancelled_request_that_is_not_answered_in_time_ends_the_connection(run: RunAsync) -> None:
+    async def scenario() -> None:
+        broker = TinyBroker()
+        async with connected(broker) as (connection, _):
+            await connection.negotiate()
+            cancelled = asyncio.create_task(connection.request(HeartbeatRequest(), HeartbeatResponse, timeout_ms=50))
+            while not broker.heartbeats:
+                await asyncio.sleep(0)
+            cancelled.cancel()
+            behind = asyncio.create_task(connection.request(HeartbeatRequest(), HeartbeatResponse))
+            with pytest.raises(KafkaError, match="not answered in time"):
+                await behind
+
+    run(scenario())
+
+
 def test_a_request_is_begun_now_and_awaited_later(run: RunAsync) -> None:
     async def scenario() -> None:
         async with connected(TinyBroker()) as (connection, _):
