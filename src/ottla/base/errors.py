@@ -6,8 +6,9 @@ a `KafkaError` is our bug and becomes UNKNOWN_SERVER_ERROR.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class ErrorCode(IntEnum):
@@ -328,6 +329,16 @@ class KafkaError(OttlaError):
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}"
+
+    def __reduce__(self) -> tuple[Callable[..., KafkaError], tuple[object, ...], dict[str, Any]]:
+        # Exceptions are copied and pickled by a call with their message, which is not what every subclass is made of.
+        return _without_init, (type(self), self.args), self.__dict__
+
+
+def _without_init(kind: type[KafkaError], args: tuple[object, ...]) -> KafkaError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 def kafka_error(code: int, message: str | None = None) -> KafkaError:

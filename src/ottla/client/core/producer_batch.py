@@ -7,7 +7,8 @@ batch: it costs next to nothing, because everything it can tell is the batch's.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import NamedTuple, Self
 
 from ottla.base.types import TopicPartition
@@ -447,7 +448,7 @@ class ReceiptRange:
 
 def copy_of(error: ClientError) -> ClientError:
     """Every waiter gets an exception of its own: a shared one would collect all their tracebacks."""
-    copied = type(error)(error.message, code=error.code, fatal=error.fatal, requires_abort=error.requires_abort)
+    copied = copy(error)
     copied.__cause__ = error.__cause__
     return copied
 
