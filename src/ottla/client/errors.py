@@ -77,6 +77,10 @@ class ClientError(KafkaError):
         if requires_abort is not None:
             self.requires_abort = requires_abort
 
+    @property
+    def retriable(self) -> bool:
+        return super().retriable and not (self.requires_abort or self.fatal)
+
 
 class ClusterUnreachableError(ClientError):
     """None of the bootstrap servers could be reached; `failures` say of each why."""
@@ -224,7 +228,7 @@ class RebalanceInProgressError(CommitFailedError):
 
 
 class ConcurrentUseError(ClientError):
-    """Two threads, or two tasks, poll one consumer."""
+    """Two threads poll one consumer, or a callback waits for the client that calls it."""
 
     code = ErrorCode.INVALID_REQUEST
 

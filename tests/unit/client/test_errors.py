@@ -48,3 +48,10 @@ def test_an_error_is_copied_with_all_it_says(kind: type[ClientError]) -> None:
     copied.fatal = not error.fatal
     assert error.fatal is not copied.fatal
     assert facts_of(copy.copy(error)) == facts_of(pickle.loads(pickle.dumps(error))) == facts_of(error)
+
+
+def test_what_cannot_succeed_again_is_not_retriable() -> None:
+    code = ErrorCode.NETWORK_EXCEPTION
+    assert ClientError(code=code).retriable
+    assert not ClientError(code=code, requires_abort=True).retriable
+    assert not ClientError(code=code, fatal=True).retriable

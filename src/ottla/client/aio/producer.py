@@ -306,7 +306,6 @@ class Producer:
             topics[name] = known or await engine.topic(name, self._settings.max_block_ms, highest)
         future = TableFuture()
         for target, rows in self._tables.encode(prepared, topics):
-            self._started()
             self._check_sendable(engine)
             append = partial(engine.accumulator.append_encoded, target, rows)
             now_ms = engine.clock.monotonic_ms()
@@ -324,6 +323,7 @@ class Producer:
         return await (await self.send(topic, value, key, **options))
 
     def _check_sendable(self, engine: ProducerEngine) -> None:
+        self._started()
         if engine.sender.fatal_error is not None:
             raise copy_of(engine.sender.fatal_error)
         if engine.transaction is not None:
@@ -344,7 +344,6 @@ class Producer:
                         await waiter
                 except TimeoutError:
                     raise buffer_exhausted(self._settings) from None
-                self._started()
                 self._check_sendable(engine)
                 place = append(engine.clock.monotonic_ms())
                 if place is not None:
@@ -414,22 +413,29 @@ class Producer:
         return self._transactions
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Sends what is left, for up to `timeout_ms`, and ends. Records still unsent then fail."""
+        """Sends what is left, for up to `timeout_ms`, and ends. Records still unsent then fail.
+
+        A transaction that is open is aborted.
+        """
         if self._engine is None or self._closed:
             self._closed = True
             return
         engine = self._engine
+        self._closed = True
+        self._lanes = {}
+        engine.accumulator.close_open()
+        engine.take_no_more()
+        self._memory_freed()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                if self._transactions is not None:
+                    await self._transactions.close()
                 await engine.flush()
         except TimeoutError:
             pass  # what is left fails below, and whoever holds a future of it is told
         finally:
-            self._closed = True
-            self._lanes = {}
             engine.finish(engine.sender.fail_all(closed_error()))
             engine.close()
-            self._memory_freed()
 
 
 def buffer_exhausted(settings: ProducerSettings) -> BufferExhaustedError:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from typing import Any
 
 from ottla.base.clock import SystemClock
@@ -25,7 +25,7 @@ from ottla.client.core.producer_batch import Batch, copy_of
 from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.core.producer_transaction import ProducerTransaction
 from ottla.client.core.settings import backoff_ms
-from ottla.client.errors import ClientError, MetadataTimeoutError, client_error
+from ottla.client.errors import ClientClosedError, ClientError, MetadataTimeoutError, client_error
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 log = logging.getLogger(__name__)
@@ -80,6 +80,7 @@ class ProducerEngine:
         self._on_memory = on_memory
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._limits: set[asyncio.Timeout] = set()
         self._requests = ProduceRequests(settings, self.link, spawn=self.spawn, tell=self._told)
         self._metadata_changed: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
@@ -88,6 +89,7 @@ class ProducerEngine:
         self._pump_requested = False
         self._asking_producer_id = False
         self._refreshing = False
+        self._takes_no_more = False
         self._closed = False
         self._broken = False
 
@@ -96,13 +98,39 @@ class ProducerEngine:
         await self.link.find_cluster(self.clock.monotonic_ms())
         self.wake()
 
+    def take_no_more(self) -> None:
+        """The producer is being closed: what it has is still sent, but nobody needs to learn about topics any more."""
+        self._takes_no_more = True
+        self._tell_metadata_waiters()
+
     def close(self) -> None:
         self._closed = True
+        self.take_no_more()
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(self._loop.time())
         self.link.close()
+
+    @asynccontextmanager
+    async def limit(self, timeout_ms: int) -> AsyncIterator[None]:
+        """Ends the block when its time is up (TimeoutError), or when the producer is closed (ClientClosedError)."""
+        if self._closed:
+            raise _closed_meanwhile()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000) as limit:
+                self._limits.add(limit)
+                try:
+                    yield
+                finally:
+                    self._limits.discard(limit)
+        except TimeoutError:
+            if self._closed:
+                raise _closed_meanwhile() from None
+            raise
 
     # The pump: looks at what is due, starts it, and sets a timer for what is due next
 
@@ -115,7 +143,9 @@ class ProducerEngine:
         """The same for any thread, after what there is to send was added."""
         if not self._pump_requested:
             self._pump_requested = True
-            self._loop.call_soon_threadsafe(self._requested_pump)
+            # If the loop has ended meanwhile, then what was added has failed with it.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._requested_pump)
 
     # Before anything is looked at: what is added from then on has to be announced again.
 
@@ -278,6 +308,8 @@ class ProducerEngine:
                 return found
             if self.sender.fatal_error is not None:
                 raise copy_of(self.sender.fatal_error)
+            if self._takes_no_more:
+                raise _closed_meanwhile()
             known = self.metadata.topics.get(name)
             if known is not None and known.error_code and not _is_passing(known.error_code):
                 raise client_error(known.error_code, where=f"topic {name}")
@@ -377,6 +409,10 @@ async def wait_done(batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
     waiting: asyncio.Future[None] = loop.create_future()
     batch.add_waiter(lambda: None if waiting.done() else waiting.set_result(None))
     await waiting
+
+
+def _closed_meanwhile() -> ClientClosedError:
+    return ClientClosedError("the producer was closed while this call waited")
 
 
 def _is_passing(error_code: int) -> bool:

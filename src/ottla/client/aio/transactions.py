@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from ottla.base.errors import ErrorCode, KafkaError
@@ -38,6 +40,8 @@ from ottla.wire.message import Request, Response
 
 R = TypeVar("R", bound=Response)
 
+log = logging.getLogger(__name__)
+
 # Newer versions bump the epoch with every transaction and add partitions unasked (KIP-890): only in clusters where that
 # feature is switched on. The older ones work everywhere.
 _MAX_ADD_PARTITIONS_VERSION = 3
@@ -55,12 +59,18 @@ _LOOK_AGAIN = frozenset(
     }
 )
 _FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+_ABORTABLE_COMMIT = frozenset({ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_PRODUCER_ID})
+"""Answers to a commit that say that it has not taken place."""
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 
 
 class Transactions:
-    """For a producer with a transactional id. Every method is for the thread of the event loop."""
+    """For a producer with a transactional id. Every method is for the thread of the event loop.
+
+    A call of the user's takes up to `max.block.ms`. One that is broken off, then or because nobody waits for it any
+    more, leaves a state from which the same call leads on.
+    """
 
     def __init__(self, engine: ProducerEngine, transaction: ProducerTransaction) -> None:
         transactional_id = engine.settings.transactional_id
@@ -69,7 +79,15 @@ class Transactions:
         self._transaction = transaction
         self._id = transactional_id
         self._coordinators: dict[tuple[str, int], int] = {}
-        self._adding = False
+        self._ending = asyncio.Lock()
+        """Held while a commit or an abort is at work."""
+        self._added = asyncio.Event()
+        """Unset while the coordinator is told of partitions."""
+        self._added.set()
+        self._unsure_group: str | None = None
+        """A group of which the coordinator may or may not know that its offsets take part."""
+        self._trouble: KafkaError | None = None
+        """The last error that was worth another try."""
         engine.on_pump = self.add_partitions_soon
 
     @property
@@ -85,7 +103,11 @@ class Transactions:
     async def init(self) -> None:
         # Before the coordinator is asked: it would give a new epoch, and shut out what this producer has in flight.
         self._transaction.check_initializing()
-        await self._init_producer(-1, -1)
+        try:
+            async with self._engine.limit(self._engine.settings.max_block_ms):
+                await self._init_producer(-1, -1)
+        except TimeoutError:
+            raise self._too_late("init_transactions", "call it again") from None
         with self._engine.lock:
             self._transaction.initialized()
 
@@ -108,17 +130,51 @@ class Transactions:
         with self._engine.lock:
             self._transaction.start_commit()
             self._engine.accumulator.close_open()
-        await self._engine.flush()
-        self._raise_error()
-        await self._end(committed=True)
+        try:
+            async with self._ending, self._engine.limit(self._engine.settings.max_block_ms):
+                await self._engine.flush()
+                self._raise_error()
+                await self._end(committed=True)
+        except TimeoutError:
+            self._broken_off()
+            if self.can_abort:
+                raise self._too_late("commit_transaction", "nothing was committed") from None
+            raise self._too_late(
+                "commit_transaction",
+                "the transaction may be committed or not: commit_transaction() has to be called again to find out, "
+                "and what was sent must not be sent anew",
+            ) from None
+        except BaseException:
+            self._broken_off()
+            raise
 
     async def abort(self) -> None:
         with self._engine.lock:
             self._transaction.start_abort()
             self._engine.accumulator.close_open()
         self._engine.give_up_records()
-        await self._engine.flush()
-        await self._end(committed=False)
+        try:
+            async with self._ending, self._engine.limit(self._engine.settings.max_block_ms):
+                await self._engine.flush()
+                await self._end(committed=False)
+        except TimeoutError:
+            self._broken_off()
+            raise self._too_late("abort_transaction", "call it again") from None
+        except BaseException:
+            self._broken_off()
+            raise
+
+    async def close(self) -> None:
+        """Ends what is open, for readers would wait for it until it times out. One that is prepared is left alone."""
+        async with self._ending:
+            pass
+        try:
+            if self._transaction.state is TransactionState.COMMIT_UNSURE:
+                await self.commit()
+            elif self.can_abort and self._transaction.state is not TransactionState.PREPARED:
+                await self.abort()
+        except ClientError as e:
+            log.warning("the open transaction of %s could not be ended: %s", self._id, e)
 
     async def send_offsets(self, offsets: Offsets, group: Membership | str) -> None:
         """Positions of a group become part of the transaction; stale generations are refused (KIP-447)."""
@@ -128,24 +184,59 @@ class Transactions:
         if not commits:
             return
         sender = self._engine.sender
-        add = AddOffsetsToTxnRequest(
-            transactional_id=self._id,
-            producer_id=sender.producer_id,
-            producer_epoch=sender.producer_epoch,
-            group_id=membership.group_id,
+        commit = _offset_commit(self._id, sender.producer_id, sender.producer_epoch, membership, offsets)
+        try:
+            async with self._engine.limit(self._engine.settings.max_block_ms):
+                await self._add_group(membership.group_id)
+                await self._ask(
+                    (membership.group_id, GROUP),
+                    commit,
+                    TxnOffsetCommitResponse,
+                    _first_offset_error,
+                    max_version=_MAX_OFFSET_COMMIT_VERSION,
+                )
+        except ClientError as e:
+            self._fail(e)
+            raise
+        except TimeoutError:
+            error = self._too_late("send_offsets", "abort the transaction")
+            self._fail(error)
+            raise error from None
+        except BaseException:
+            self._fail(
+                ClientError(
+                    "send_offsets() was broken off, and the offsets may be part of the transaction or not: abort it",
+                    code=ErrorCode.TRANSACTION_ABORTABLE,
+                )
+            )
+            raise
+
+    # What becomes of the transaction
+
+    def _broken_off(self) -> None:
+        with self._engine.lock:
+            self._transaction.broken_off()
+
+    def _fail(self, error: ClientError) -> None:
+        error.requires_abort = not error.fatal
+        with self._engine.lock:
+            self._transaction.fail(error)
+        self._engine.give_up_records()
+
+    def _fail_for_good(self, error: ClientError) -> None:
+        error.fatal = True
+        self._fail(error)
+
+    def _too_late(self, call: str, advice: str) -> ClientError:
+        reason = "" if self._trouble is None else f" ({self._trouble})"
+        return ClientError(
+            f"{call}() was not done within max.block.ms, {self._engine.settings.max_block_ms} ms{reason}; {advice}",
+            code=ErrorCode.REQUEST_TIMED_OUT,
         )
-        await self._ask(
-            (self._id, TRANSACTION), add, AddOffsetsToTxnResponse, _error_code, max_version=_MAX_ADD_OFFSETS_VERSION
-        )
-        self._transaction.has_offsets = True
-        commit = _offset_commit(self._id, sender.producer_id, sender.producer_epoch, membership, commits)
-        await self._ask(
-            (membership.group_id, GROUP),
-            commit,
-            TxnOffsetCommitResponse,
-            _first_offset_error,
-            max_version=_MAX_OFFSET_COMMIT_VERSION,
-        )
+
+    def _raise_error(self) -> None:
+        if self._transaction.state in (TransactionState.ABORTABLE_ERROR, TransactionState.FATAL_ERROR):
+            self._transaction.check_sending("commit_transaction")
 
     # Requests
 
@@ -156,12 +247,21 @@ class Transactions:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
         )
-        response = await self._ask((self._id, TRANSACTION), request, InitProducerIdResponse, _error_code)
+        try:
+            response = await self._ask((self._id, TRANSACTION), request, InitProducerIdResponse, _error_code)
+        except ClientError as e:
+            self._fail_for_good(e)
+            raise
         with self._engine.lock:
             self._engine.sender.set_producer(response.producer_id, response.producer_epoch)
 
     async def _end(self, *, committed: bool) -> None:
         sender = self._engine.sender
+        await self._added.wait()
+        if self._unsure_group is not None and not committed:
+            # To end a transaction that was never begun is an error, and so is to leave one open.
+            with suppress(ClientError):
+                await self._add_group(self._unsure_group)
         if self._transaction.has_begun_at_coordinator:
             request = EndTxnRequest(
                 transactional_id=self._id,
@@ -169,19 +269,57 @@ class Transactions:
                 producer_epoch=sender.producer_epoch,
                 committed=committed,
             )
-            await self._ask((self._id, TRANSACTION), request, EndTxnResponse, _error_code, max_version=_MAX_END_VERSION)
+            with self._engine.lock:
+                self._transaction.asking_to_end()
+            try:
+                await self._ask(
+                    (self._id, TRANSACTION), request, EndTxnResponse, _error_code, max_version=_MAX_END_VERSION
+                )
+            except ClientError as e:
+                if committed and e.code in _ABORTABLE_COMMIT:
+                    self._fail(e)
+                else:
+                    self._fail_for_good(e)
+                raise
+            with self._engine.lock:
+                self._transaction.ended_at_coordinator()
         if not committed and self._transaction.needs_new_epoch:
             await self._init_producer(sender.producer_id, sender.producer_epoch)
         with self._engine.lock:
             self._transaction.ended()
             sender.giving_up = None
+        self._unsure_group = None
+
+    async def _add_group(self, group_id: str) -> None:
+        sender = self._engine.sender
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self._id,
+            producer_id=sender.producer_id,
+            producer_epoch=sender.producer_epoch,
+            group_id=group_id,
+        )
+        self._unsure_group = group_id
+        try:
+            await self._ask(
+                (self._id, TRANSACTION),
+                request,
+                AddOffsetsToTxnResponse,
+                _error_code,
+                max_version=_MAX_ADD_OFFSETS_VERSION,
+            )
+        except ClientError:
+            self._unsure_group = None
+            raise
+        self._unsure_group = None
+        self._transaction.has_offsets = True
 
     def add_partitions_soon(self) -> None:
-        if self._transaction.pending and not self._adding:
-            self._adding = True
+        if self._transaction.pending and self._added.is_set():
+            self._added.clear()
             self._engine.spawn(self._add_partitions())
 
     async def _add_partitions(self) -> None:
+        """Until the coordinator has answered: to end the transaction one must know whether it has begun."""
         sender = self._engine.sender
         with self._engine.lock:
             wanted = set(self._transaction.pending)
@@ -202,12 +340,12 @@ class Transactions:
                 _first_partition_error,
                 max_version=_MAX_ADD_PARTITIONS_VERSION,
             )
-        except ClientError:
-            return  # the transaction has failed, and says so to whoever uses it next
+            with self._engine.lock:
+                self._transaction.added(wanted)
+        except ClientError as e:
+            self._fail(e)  # whoever uses the transaction next is told
         finally:
-            self._adding = False
-        with self._engine.lock:
-            self._transaction.added(wanted)
+            self._added.set()
         self._engine.wake()
 
     async def _ask(
@@ -219,7 +357,7 @@ class Transactions:
         *,
         max_version: int | None = None,
     ) -> R:
-        """Asks a coordinator until it answers for good; an error that is not passing is the transaction's too."""
+        """Asks a coordinator until it answers for good; how long that may take is the caller's to limit."""
 
         async def attempt() -> R:
             node_id = self._coordinators.get(coordinator)
@@ -231,35 +369,24 @@ class Transactions:
                 raise _judged(code, where)
             return response
 
-        try:
-            return await self._retry(attempt, coordinator)
-        except ClientError as e:
-            with self._engine.lock:
-                self._transaction.fail(e)
-            self._engine.give_up_records()
-            raise
-
-    async def _retry(self, attempt: Callable[[], Awaitable[R]], coordinator: tuple[str, int]) -> R:
         client = self._engine.settings.client
-        deadline_ms = self._engine.clock.monotonic_ms() + self._engine.settings.max_block_ms
+        self._trouble = None
         tries = 0
         while True:
             tries += 1
             try:
                 return await attempt()
             except KafkaError as e:
+                if not e.retriable:
+                    if isinstance(e, ClientError):
+                        raise
+                    raise client_error(e.code, e.message) from e
+                self._trouble = e
                 if e.code in _LOOK_AGAIN:
                     self._coordinators.pop(coordinator, None)
                     self._engine.metadata.request_update()
                     self._engine.wake()
-                pause_ms = backoff_ms(tries, client.retry_backoff_ms, client.retry_backoff_max_ms)
-                if not e.retriable or self._engine.clock.monotonic_ms() + pause_ms > deadline_ms:
-                    raise e if isinstance(e, ClientError) else client_error(e.code, e.message) from e
-            await asyncio.sleep(pause_ms / 1000)
-
-    def _raise_error(self) -> None:
-        if self._transaction.state in (TransactionState.ABORTABLE_ERROR, TransactionState.FATAL_ERROR):
-            self._transaction.check_sending("commit_transaction")
+            await asyncio.sleep(backoff_ms(tries, client.retry_backoff_ms, client.retry_backoff_max_ms) / 1000)
 
 
 def _judged(code: int, where: str) -> ClientError:
@@ -270,7 +397,7 @@ def _judged(code: int, where: str) -> ClientError:
         )
     if code == ErrorCode.INVALID_TXN_STATE:
         return ClientError(code=ErrorCode.INVALID_TXN_STATE, fatal=True)
-    return client_error(code, where=where, requires_abort=True)
+    return client_error(code, where=where)
 
 
 def _error_code(response: InitProducerIdResponse | EndTxnResponse | AddOffsetsToTxnResponse) -> tuple[int, str]:

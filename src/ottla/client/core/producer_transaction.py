@@ -19,7 +19,9 @@ class TransactionState(Enum):
     IN_TRANSACTION = "in a transaction"
     PREPARED = "done with its transaction, which somebody else may end"
     COMMITTING = "committing"
+    COMMIT_UNSURE = "not sure whether its transaction is committed"
     ABORTING = "aborting"
+    ABORT_UNFINISHED = "not done with aborting its transaction"
     ABORTABLE_ERROR = "failed and to be aborted"
     FATAL_ERROR = "failed for good"
 
@@ -31,8 +33,12 @@ ALLOWED: dict[TransactionState, frozenset[TransactionState]] = {
     _S.READY: frozenset({_S.IN_TRANSACTION, _S.FATAL_ERROR}),
     _S.IN_TRANSACTION: frozenset({_S.PREPARED, _S.COMMITTING, _S.ABORTING, _S.ABORTABLE_ERROR, _S.FATAL_ERROR}),
     _S.PREPARED: frozenset({_S.COMMITTING, _S.ABORTING, _S.FATAL_ERROR}),
-    _S.COMMITTING: frozenset({_S.READY, _S.ABORTABLE_ERROR, _S.FATAL_ERROR}),
-    _S.ABORTING: frozenset({_S.READY, _S.FATAL_ERROR}),
+    _S.COMMITTING: frozenset(
+        {_S.READY, _S.IN_TRANSACTION, _S.PREPARED, _S.COMMIT_UNSURE, _S.ABORTABLE_ERROR, _S.FATAL_ERROR}
+    ),
+    _S.COMMIT_UNSURE: frozenset({_S.COMMITTING, _S.FATAL_ERROR}),
+    _S.ABORTING: frozenset({_S.READY, _S.ABORT_UNFINISHED, _S.FATAL_ERROR}),
+    _S.ABORT_UNFINISHED: frozenset({_S.ABORTING, _S.FATAL_ERROR}),
     _S.ABORTABLE_ERROR: frozenset({_S.ABORTING, _S.FATAL_ERROR}),
     _S.FATAL_ERROR: frozenset(),
 }
@@ -44,7 +50,9 @@ _ADVICE = {
     _S.IN_TRANSACTION: "commit or abort the open transaction first",
     _S.PREPARED: "commit or abort the prepared transaction first",
     _S.COMMITTING: "wait for commit_transaction() to return",
+    _S.COMMIT_UNSURE: "the last commit_transaction() was broken off and must be called again",
     _S.ABORTING: "wait for abort_transaction() to return",
+    _S.ABORT_UNFINISHED: "the last abort_transaction() was broken off and must be called again",
 }
 
 
@@ -71,6 +79,8 @@ class ProducerTransaction:
         self.has_offsets = False
         self.needs_new_epoch = False
         """Whether something was dropped whose sequence number was used: later numbers would not follow."""
+        self._if_broken_off = TransactionState.IN_TRANSACTION
+        """What a commit or an abort leaves behind that is given up before its outcome is known."""
 
     @property
     def has_begun_at_coordinator(self) -> bool:
@@ -99,17 +109,33 @@ class ProducerTransaction:
         self._move(TransactionState.PREPARED, "prepare_transaction")
 
     def start_commit(self) -> None:
+        before = self.state
         self._move(TransactionState.COMMITTING, "commit_transaction")
+        self._if_broken_off = before
 
     def start_abort(self) -> None:
         self._move(TransactionState.ABORTING, "abort_transaction")
+        self._if_broken_off = TransactionState.ABORT_UNFINISHED
         self.pending.clear()
+
+    def asking_to_end(self) -> None:
+        """The coordinator is asked now: a commit may take place, whether or not its reply arrives."""
+        if self.state is TransactionState.COMMITTING:
+            self._if_broken_off = TransactionState.COMMIT_UNSURE
+
+    def broken_off(self) -> None:
+        """A commit or an abort was given up: its time was up, or nobody waits for it. It can be called again."""
+        if self.state in (TransactionState.COMMITTING, TransactionState.ABORTING):
+            self._move(self._if_broken_off, "breaking off")
+
+    def ended_at_coordinator(self) -> None:
+        self.partitions.clear()
+        self.has_offsets = False
 
     def ended(self) -> None:
         self._move(TransactionState.READY, "end of the transaction")
-        self.partitions.clear()
+        self.ended_at_coordinator()
         self.pending.clear()
-        self.has_offsets = False
         self.needs_new_epoch = False
         self.error = None
 
@@ -144,6 +170,7 @@ class ProducerTransaction:
         """Takes in an error of any request of the transaction. The first one is the reason that is given."""
         if self.state is TransactionState.FATAL_ERROR:
             return
+        self.pending.clear()
         if error.fatal:
             self.state = TransactionState.FATAL_ERROR
             self.error = error
@@ -155,9 +182,11 @@ class ProducerTransaction:
 
     @property
     def gives_up_records(self) -> ClientError | None:
-        """The error for records that will not be sent any more, if that is so."""
-        if self.state is TransactionState.FATAL_ERROR:
+        """The error for records that will not be sent any more, if that is so: what went wrong, if anything did."""
+        if self.state in (TransactionState.FATAL_ERROR, TransactionState.ABORTABLE_ERROR):
             return self.error
-        if self.state in (TransactionState.ABORTABLE_ERROR, TransactionState.ABORTING):
-            return TransactionAbortedError("the transaction of this record was aborted before the record was sent")
+        if self.state in (TransactionState.ABORTING, TransactionState.ABORT_UNFINISHED):
+            return self.error or TransactionAbortedError(
+                "the transaction of this record was aborted before the record was sent"
+            )
         return None

@@ -15,6 +15,7 @@ S = TransactionState
 PARTITION = TopicPartition("t", 0)
 ABORTABLE = ClientError(code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, requires_abort=True)
 CALLS = ["initialized", "begin", "check_sending", "prepare", "start_commit", "start_abort", "ended"]
+UNDER_WAY = ["asking_to_end", "broken_off"]
 TARGETS = {
     "initialized": S.READY,
     "begin": S.IN_TRANSACTION,
@@ -50,7 +51,8 @@ def test_every_call_in_every_state(state: TransactionState, call: str) -> None:
 
 
 @example(["initialized", "begin", "start_commit", "write", "initialized"])
-@given(st.lists(st.sampled_from([*CALLS, "abortable", "fatal", "write"])))
+@example(["initialized", "begin", "prepare", "start_commit", "asking_to_end", "broken_off", "start_abort"])
+@given(st.lists(st.sampled_from([*CALLS, *UNDER_WAY, "abortable", "fatal", "write"])))
 def test_random_walks_never_leave_the_table(calls: list[str]) -> None:
     transaction = ProducerTransaction()
     for call in calls:
@@ -95,9 +97,81 @@ def test_after_an_abort_the_producer_goes_on_with_a_new_epoch() -> None:
     transaction.fail(ClientError("a later one"))
     with pytest.raises(ClientError, match="not authorised"):
         transaction.start_commit()
-    assert isinstance(transaction.gives_up_records, TransactionAbortedError)
+    assert transaction.gives_up_records is ABORTABLE
     transaction.start_abort()
+    assert transaction.gives_up_records is ABORTABLE
     assert transaction.needs_new_epoch
     transaction.ended()
     assert not transaction.needs_new_epoch and transaction.gives_up_records is None
     transaction.begin()
+
+
+def test_records_of_a_transaction_that_nothing_is_wrong_with_are_dropped_by_its_abort() -> None:
+    transaction = ProducerTransaction()
+    transaction.initialized()
+    transaction.begin()
+    assert transaction.gives_up_records is None
+    transaction.start_abort()
+    assert isinstance(transaction.gives_up_records, TransactionAbortedError)
+    transaction.broken_off()
+    assert isinstance(transaction.gives_up_records, TransactionAbortedError)
+
+
+@pytest.mark.parametrize("before", ["begin", "prepare"])
+def test_a_commit_that_is_broken_off_before_it_is_asked_for_has_changed_nothing(before: str) -> None:
+    transaction = ProducerTransaction()
+    transaction.initialized()
+    transaction.begin()
+    if before == "prepare":
+        transaction.prepare()
+    state = transaction.state
+    transaction.start_commit()
+    transaction.broken_off()
+    assert transaction.state is state
+    transaction.start_abort()
+
+
+def test_a_commit_that_may_have_taken_place_can_only_be_repeated() -> None:
+    transaction = ProducerTransaction()
+    transaction.initialized()
+    transaction.begin()
+    transaction.start_commit()
+    transaction.asking_to_end()
+    transaction.broken_off()
+    for call in (transaction.start_abort, transaction.begin, transaction.check_sending, transaction.prepare):
+        with pytest.raises(
+            TransactionStateError, match=r"commit_transaction\(\) was broken off and must be called again"
+        ):
+            call()
+    transaction.start_commit()
+    transaction.broken_off()
+    with pytest.raises(TransactionStateError):
+        transaction.start_abort()
+    transaction.start_commit()
+    transaction.ended()
+
+
+def test_an_abort_that_is_broken_off_can_only_be_repeated() -> None:
+    transaction = ProducerTransaction()
+    transaction.initialized()
+    transaction.begin()
+    transaction.start_abort()
+    with pytest.raises(TransactionStateError, match="wait for abort_transaction"):
+        transaction.start_abort()
+    transaction.broken_off()
+    for call in (transaction.start_commit, transaction.begin):
+        with pytest.raises(
+            TransactionStateError, match=r"abort_transaction\(\) was broken off and must be called again"
+        ):
+            call()
+    transaction.start_abort()
+    transaction.ended()
+
+
+def test_a_transaction_that_has_failed_adds_no_more_partitions() -> None:
+    transaction = ProducerTransaction()
+    transaction.initialized()
+    transaction.begin()
+    transaction.may_write(PARTITION)
+    transaction.fail(ABORTABLE)
+    assert not transaction.pending
