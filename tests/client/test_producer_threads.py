@@ -6,12 +6,17 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
+from queue import Queue
 from typing import Any
 
 import pytest
 
 from ottla.client import sync
-from ottla.client.errors import ForkedError
+from ottla.client.core.partitioners import Partitioner
+from ottla.client.errors import ClientClosedError, ConcurrentUseError, ForkedError
+from ottla.testing import ApiKey, EmbeddedBroker
 from tests.broker_process import BrokerProcess
 from tests.client.producers import values_of
 
@@ -142,3 +147,160 @@ def test_the_results_of_many_values(broker: BrokerProcess, new_topic: str) -> No
     with sync.Producer(bootstrap_servers=broker.bootstrap, batch_size=500) as producer:
         results = producer.send_many(new_topic, [b"%d" % number for number in range(300)]).result(10)
         assert [result.offset for result in results] == list(range(300))
+
+
+def test_a_forked_child_does_not_wait_for_records_of_the_parent(broker: BrokerProcess, new_topic: str) -> None:
+    settings: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 100_000}
+    with sync.Producer(bootstrap_servers=broker.bootstrap, **settings) as producer:
+        one = producer.send(new_topic, b"parent")
+        many = producer.send_many(new_topic, [b"parent"] * 3)
+        child = os.fork()
+        if child == 0:
+            try:
+                told = [type(_error_of(partial(future.result, 5))) for future in (one, *many)]
+                os._exit(0 if told == [ForkedError] * 4 else 1)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        producer.flush()
+        assert one.result(0).offset == 0
+
+
+def test_a_flush_that_takes_too_long_says_so(broker: BrokerProcess, new_topic: str) -> None:
+    with sync.Producer(bootstrap_servers=broker.bootstrap) as producer:
+        producer.send(new_topic, b"").result(10)
+        producer.send(new_topic, b"")
+        with pytest.raises(TimeoutError, match="not every record was acknowledged within 0 s"):
+            producer.flush(0)
+
+
+def _error_of(call: Callable[[], object]) -> Exception | None:
+    try:
+        call()
+    except Exception as e:
+        return e
+    return None
+
+
+def _told_in_callback(producer: sync.Producer, topic: str, call: Callable[[], object]) -> Exception | None:
+    told: Queue[Exception | None] = Queue()
+
+    def on_delivery(*_: object) -> None:
+        told.put(_error_of(call))
+
+    producer.send(topic, b"", on_delivery=on_delivery)
+    return told.get(timeout=10)
+
+
+def test_a_callback_cannot_wait_for_its_own_producer(broker: BrokerProcess, new_topic: str) -> None:
+    with sync.Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"tx-{new_topic}") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        calls: list[Callable[[], object]] = [
+            producer.flush,
+            lambda: producer.partitions_for(new_topic),
+            producer.commit_transaction,
+            producer.abort_transaction,
+            lambda: producer.send_offsets({}, "g"),
+            lambda: producer.send(new_topic, b"").result(),
+            lambda: producer.send_many(new_topic, [b""]).result(),
+        ]
+        for call in calls:
+            assert isinstance(_told_in_callback(producer, new_topic, call), ConcurrentUseError)
+        assert producer.send(new_topic, b"").result(10).offset == len(calls) + 2
+        producer.commit_transaction()
+
+
+def test_a_callback_may_wait_for_another_producer(broker: BrokerProcess, new_topic: str) -> None:
+    with (
+        sync.Producer(bootstrap_servers=broker.bootstrap) as producer,
+        sync.Producer(bootstrap_servers=broker.bootstrap) as other,
+    ):
+        assert _told_in_callback(producer, new_topic, lambda: other.send(new_topic, b"").result(10)) is None
+        assert _told_in_callback(producer, new_topic, other.flush) is None
+
+
+def test_a_callback_may_close_its_producer(broker: BrokerProcess, new_topic: str) -> None:
+    settings: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 100_000}
+    producer = sync.Producer(bootstrap_servers=broker.bootstrap, **settings)
+    stored, unsent = threading.Event(), Queue[sync.SendFuture]()
+
+    def on_delivery(*_: object) -> None:
+        unsent.put(producer.send(new_topic, b"unsent"))
+        producer.close()
+        stored.set()
+
+    producer.send(new_topic, b"stored", on_delivery=on_delivery)
+    _error_of(producer.flush)  # it may be told that the producer was closed
+    assert stored.wait(10)
+    with pytest.raises(ClientClosedError):
+        unsent.get().result(10)
+    with pytest.raises(ClientClosedError):
+        producer.send(new_topic, b"")
+    producer.close()
+    assert values_of(broker.bootstrap, new_topic) == [b"stored"]
+
+
+@pytest.mark.parametrize("call", ["partitions_for", "flush", "send", "close"])
+def test_a_partitioner_cannot_use_its_own_producer(broker: BrokerProcess, new_topic: str, call: str) -> None:
+    arguments = () if call in ("flush", "close") else (new_topic,)
+
+    def choose(*_: object) -> int:
+        getattr(producers[0], call)(*arguments)
+        return 0
+
+    chooser: Partitioner = choose
+    producers = [sync.Producer(bootstrap_servers=broker.bootstrap, partitioner=chooser)]
+    with producers[0] as producer:
+        with pytest.raises(ConcurrentUseError, match="partitioner"):
+            producer.send(new_topic, b"")
+        assert producer.send(new_topic, b"", partition=0).result(10).offset == 0
+
+
+def test_close_ends_all_waiting() -> None:
+    """For metadata, and for the answer of a coordinator: each in a thread of its own."""
+    with EmbeddedBroker(config={"auto.create.topics.enable": False}) as embedded:
+        embedded.create_topic("t")
+        producer = sync.Producer(
+            bootstrap_servers=embedded.bootstrap_servers, transactional_id="tx", buffer_memory=1000, linger_ms=0
+        )
+        silent = embedded.faults.drop(ApiKey.INIT_PRODUCER_ID, times=None)
+        told: Queue[Exception | None] = Queue()
+        calls = [lambda: producer.send("nowhere", b""), lambda: producer.partitions_for("nowhere")]
+        threads = [
+            threading.Thread(target=lambda call=call: told.put(_error_of(call)))
+            for call in (*calls, producer.init_transactions)
+        ]
+        for thread in threads:
+            thread.start()
+        while not silent.hits:
+            time.sleep(0.001)
+        producer.close()
+        for thread in threads:
+            thread.join(10)
+            assert isinstance(told.get(timeout=10), ClientClosedError)
+
+
+def test_close_in_the_midst_of_calls(broker: BrokerProcess, new_topic: str) -> None:
+    """Whenever it comes, every call returns, or says that the producer is closed."""
+    for _ in range(20):
+        producer = sync.Producer(bootstrap_servers=broker.bootstrap)
+        told: Queue[Exception | None] = Queue()
+
+        def work(producer: sync.Producer = producer, told: Queue[Exception | None] = told) -> None:
+            def use() -> None:
+                while True:
+                    producer.send(new_topic, b"", key=b"k")
+                    producer.partitions_for(new_topic)
+                    producer.flush()
+
+            told.put(_error_of(use))
+
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        producer.partitions_for(new_topic)
+        producer.close()
+        for _ in threads:
+            assert isinstance(told.get(timeout=10), ClientClosedError)

@@ -17,6 +17,7 @@ from ottla.base.types import TopicPartition
 from ottla.client.aio.producer import buffer_exhausted, closed_error, not_transactional
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.aio.transactions import Offsets, Transactions
+from ottla.client.core.accumulator import Accumulator
 from ottla.client.core.encoded_batch import EncodedRows, SentRows, TableColumns, TableReceipt
 from ottla.client.core.lane import Lane
 from ottla.client.core.metadata import TopicMetadata
@@ -43,8 +44,13 @@ from ottla.client.core.record_intake import (
     listed,
 )
 from ottla.client.core.settings import merge_settings
-from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, ForkedError
-from ottla.client.sync.held_signals import HeldSignals
+from ottla.client.errors import (
+    BufferExhaustedError,
+    ClientClosedError,
+    ClientError,
+    ConcurrentUseError,
+    ForkedError,
+)
 from ottla.client.sync.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -55,6 +61,9 @@ T = TypeVar("T")
 _HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 _time_s = time.time
+
+_sending = threading.local()
+"""In the thread of a producer: the `batches` that it has yet to settle, and that nobody may wait for there."""
 
 
 class SendFuture(Receipt):
@@ -84,7 +93,9 @@ class SendFuture(Receipt):
 
     def _wait(self, timeout: float | None) -> None:
         batch = self._batch
-        if not batch.announced and not (batch.done and _is_in_event_loop()):
+        if not batch.done:
+            if batch in getattr(_sending, "batches", ()):
+                raise ConcurrentUseError("a callback of the producer must not wait for a record that is not stored yet")
             settled = threading.Event()
             batch.add_waiter(settled.set)
             if not settled.wait(timeout):
@@ -155,6 +166,8 @@ class Producer:
         self._unusable: ClientError | None = None
         self._partitioner = partitioner
         self._tables: TableIntake | None = None
+        self._choosing: int | None = None
+        """The thread that a partitioner of the user's is running in."""
         self._thread = LoopThread("ottla-producer", self._forked)
         try:
             self._engine = self._thread.call(self._start_engine())
@@ -166,8 +179,8 @@ class Producer:
             self._engine.accumulator,
             key_serializer=key_serializer,
             value_serializer=value_serializer,
-            partitioner=partitioner,
-            interceptors=chain,
+            partitioner=None if partitioner is None else self._guarded(partitioner),
+            interceptors=interceptors,
         )
         self._accumulator = self._engine.accumulator
         self._transaction = self._engine.transaction
@@ -183,6 +196,7 @@ class Producer:
         except BaseException:
             engine.close()
             raise
+        _sending.batches = engine.accumulator.incomplete
         return engine
 
     def __enter__(self) -> Self:
@@ -402,6 +416,7 @@ class Producer:
         self._engine.wake_from_thread()
 
     def _check_usable(self) -> None:
+        self._check_caller()
         error = self._unusable or self._engine.sender.fatal_error
         if error is not None:
             raise copy_of(error)
@@ -411,12 +426,32 @@ class Producer:
         if self._transaction is not None:
             self._transaction.check_sending()
 
+    def _check_caller(self) -> None:
+        # The partitioner is called with the lock held, which all that it could ask of the producer would wait for.
+        if self._choosing is not None and self._choosing == threading.get_ident():
+            raise ConcurrentUseError("a partitioner must not use the producer that asks it")
+
+    def _guarded(self, partitioner: Partitioner) -> Partitioner:
+        def choose(
+            topic: str, key: bytes | None, value: bytes | None, partition_count: int, available: Sequence[int]
+        ) -> int:
+            self._choosing = threading.get_ident()
+            try:
+                return partitioner(topic, key, value, partition_count, available)
+            finally:
+                self._choosing = None
+
+        return choose
+
     # Everything else
 
     def flush(self, timeout: float | None = None) -> None:
         """Returns when every record sent before is stored or has failed; TimeoutError after `timeout` seconds."""
         self._check_usable()
-        self._thread.call(self._engine.flush(), timeout)
+        try:
+            self._thread.call(self._engine.flush(), timeout)
+        except TimeoutError:
+            raise TimeoutError(f"not every record was acknowledged within {timeout} s") from None
 
     def partitions_for(self, topic: str) -> list[int]:
         self._check_usable()
@@ -469,22 +504,39 @@ class Producer:
         return self._transactions
 
     def close(self, timeout: float | None = None) -> None:
-        """Sends what is left, for up to `timeout` seconds, and ends. Records still unsent then fail."""
+        """Sends what is left, for up to `timeout` seconds, and ends. Records still unsent then fail.
+
+        A transaction that is open is aborted. In a delivery callback there is no waiting: what is unsent fails.
+        """
+        self._check_caller()
         with self._lock:
             if self._unusable is not None:
                 return
             self._unusable = ClientClosedError("the producer is closed")
             self._accumulator.close_open()
             self._memory.notify_all()
+        if self._thread.is_current:
+            self._end()
+            self._thread.stop()
+            return
         try:
-            self._thread.call(self._engine.flush(), timeout)
+            self._thread.call(self._finish(), timeout)
         except TimeoutError:
             pass  # what is left fails below, and whoever holds a future of it is told
         finally:
-            self._thread.call(self._end())
+            self._thread.call(self._end_in_loop())
             self._thread.stop()
 
-    async def _end(self) -> None:
+    async def _finish(self) -> None:
+        self._engine.take_no_more()
+        if self._transactions is not None:
+            await self._transactions.close()
+        await self._engine.flush()
+
+    async def _end_in_loop(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
         with self._lock:
             left = self._engine.sender.fail_all(closed_error())
         self._engine.finish(left)
@@ -493,15 +545,11 @@ class Producer:
     def _forked(self) -> None:
         self._lock = threading.Lock()
         self._lanes = {}
-        self._unusable = ForkedError(
-            "this producer belongs to the parent process; create a new one after fork, in the child"
-        )
-
-
-def _is_in_event_loop() -> bool:
-    """Whether this may be a delivery callback. It can have the result of its batch, but must not wait for itself."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+        error = ForkedError("this producer belongs to the parent process; create a new one after fork, in the child")
+        self._unusable = error
+        # Nobody in the child would ever settle them. What becomes of the records is for the parent to know. There are
+        # none yet if the producer was just being made.
+        accumulator: Accumulator | None = getattr(self, "_accumulator", None)
+        for batch in accumulator.incomplete if accumulator is not None else ():
+            batch.seal()
+            batch.fail(error)

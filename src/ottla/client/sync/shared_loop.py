@@ -139,14 +139,14 @@ class SharedLoop:
         with self._changed:
             if self._is_stopping:
                 work.close()
-                raise _closed()
+                raise closed_meanwhile()
             self._waiting += 1
             future = asyncio.run_coroutine_threadsafe(work, self.loop)
             self._changed.notify_all()
         try:
             return future.result()
         except CancelledError:
-            raise _closed() from None
+            raise closed_meanwhile() from None
         except BaseException:
             future.cancel()
             raise
@@ -199,7 +199,7 @@ class SharedLoop:
             self._keeper_waits_for_news = True
             while self._runner is _Runner.CALLER:
                 self._changed.wait()
-        self.loop.run_until_complete(_cancel_the_rest())
+        self.loop.run_until_complete(cancel_the_rest())
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
@@ -235,14 +235,15 @@ def _result(task: asyncio.Task[T]) -> T:
     try:
         return task.result()
     except asyncio.CancelledError:
-        raise _closed() from None
+        raise closed_meanwhile() from None
 
 
 async def _outcome(task: asyncio.Task[T]) -> T:
     return await task
 
 
-async def _cancel_the_rest() -> None:
+async def cancel_the_rest() -> None:
+    """For a loop that ends: whoever waits for something in it is told, and not left waiting."""
     # What was handed over last has no task yet.
     await asyncio.sleep(0)
     rest = asyncio.all_tasks() - {asyncio.current_task()}
@@ -251,5 +252,5 @@ async def _cancel_the_rest() -> None:
     await asyncio.gather(*rest, return_exceptions=True)
 
 
-def _closed() -> ClientClosedError:
+def closed_meanwhile() -> ClientClosedError:
     return ClientClosedError("the client was closed while this call waited")
