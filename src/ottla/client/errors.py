@@ -228,7 +228,7 @@ class RebalanceInProgressError(CommitFailedError):
 
 
 class ConcurrentUseError(ClientError):
-    """Two threads poll one consumer, or a callback waits for the client that calls it."""
+    """Two threads, or two tasks, poll one consumer, or a callback waits for the client that calls it."""
 
     code = ErrorCode.INVALID_REQUEST
 

@@ -184,7 +184,7 @@ class Transactions:
         if not commits:
             return
         sender = self._engine.sender
-        commit = _offset_commit(self._id, sender.producer_id, sender.producer_epoch, membership, offsets)
+        commit = _offset_commit(self._id, sender.producer_id, sender.producer_epoch, membership, commits)
         try:
             async with self._engine.limit(self._engine.settings.max_block_ms):
                 await self._add_group(membership.group_id)

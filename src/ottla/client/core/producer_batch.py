@@ -7,7 +7,7 @@ batch: it costs next to nothing, because everything it can tell is the batch's.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import NamedTuple, Self
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from ottla.client.aio.exits import KeptExit, keep_exit
 from ottla.client.errors import ConcurrentUseError
 from ottla.client.sync.forks import forget_forks, watch_forks
 from ottla.client.sync.shared_loop import cancel_the_rest, closed_meanwhile
@@ -46,7 +47,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Runs `work` in the loop and waits for it.
+        """Runs `work` in the loop and waits for it. An exit that it ends with is the caller's, and not the loop's.
 
         If it is not waited for to its end, `work` is cancelled, and over when this raises: what comes next finds the
         state that it left behind.
@@ -60,8 +61,13 @@ class LoopThread:
         tasks: list[asyncio.Task[T]] = []
 
         def begin() -> None:
-            tasks.append(self.loop.create_task(work))
-            tasks[0].add_done_callback(lambda task: _tell(task, outcome))
+            tasks.append(self.loop.create_task(keep_exit(work)))
+            tasks[0].add_done_callback(end)
+
+        def end(task: asyncio.Task[T]) -> None:
+            # If it was cancelled before it began, nobody has waited for it.
+            work.close()
+            _tell(task, outcome)
 
         with self._handing_over:
             if self._is_stopping:
@@ -72,6 +78,8 @@ class LoopThread:
             return outcome.result(timeout_s)
         except CancelledError:
             raise closed_meanwhile() from None
+        except KeptExit as e:
+            raise e.exit from None
         except BaseException:
             if not outcome.done() and self._hand_over(lambda: tasks[0].cancel()):
                 wait([outcome], _UNWIND_S)

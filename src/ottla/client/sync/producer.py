@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import sys
 import threading
@@ -51,6 +50,7 @@ from ottla.client.errors import (
     ConcurrentUseError,
     ForkedError,
 )
+from ottla.client.sync.held_signals import HeldSignals
 from ottla.client.sync.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class SendFuture(Receipt):
 
     def _wait(self, timeout: float | None) -> None:
         batch = self._batch
-        if not batch.done:
+        if not batch.announced and not (batch.done and hasattr(_sending, "batches")):
             if batch in getattr(_sending, "batches", ()):
                 raise ConcurrentUseError("a callback of the producer must not wait for a record that is not stored yet")
             settled = threading.Event()
@@ -180,7 +180,7 @@ class Producer:
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             partitioner=None if partitioner is None else self._guarded(partitioner),
-            interceptors=interceptors,
+            interceptors=chain,
         )
         self._accumulator = self._engine.accumulator
         self._transaction = self._engine.transaction
@@ -553,3 +553,4 @@ class Producer:
         for batch in accumulator.incomplete if accumulator is not None else ():
             batch.seal()
             batch.fail(error)
+            batch.announce()
