@@ -65,6 +65,8 @@ def test_a_producer_waits_beside_the_loop_and_keeps_the_order(broker: BrokerProc
     async def run() -> None:
         serde = AskingSerde()
         async with ottla_aio.Producer(bootstrap_servers=broker.bootstrap, value_serializer=serde) as producer:
+            # Who waits for a topic to be found may be overtaken by who comes when it has been.
+            await producer.partitions_for(topic)
             sends = [asyncio.create_task(producer.send(topic, number)) for number in range(20)]
             await until_asked(serde)
             sends += [asyncio.create_task(producer.send(topic, number)) for number in range(20, 40)]
