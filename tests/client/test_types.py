@@ -32,6 +32,10 @@ with ottla.Producer(bootstrap_servers="h:1") as producer:
 
 with ottla.Admin(bootstrap_servers="h:1") as admin:
     admin.create_topics("topic").chek()
+
+ottla.Producer(bootstrap_servers="h:1").send("topic", "text")
+ottla.Producer(bootstrap_servers="h:1", value_serializer=ottla.StringSerde()).send("topic", 3)
+ottla.Producer(bootstrap_servers="h:1", key_serializer=str.encode).send("topic", b"", key=b"")
 """
 FOUND = [
     (6, 'has no attribute "decode"'),
@@ -39,6 +43,9 @@ FOUND = [
     (10, 'has no attribute "offset"'),
     (11, 'Argument 1 to "send"'),
     (14, 'has no attribute "chek"'),
+    (16, 'Argument 2 to "send" of "Producer" has incompatible type "str"'),
+    (17, 'Argument 2 to "send" of "Producer" has incompatible type "int"'),
+    (18, 'Argument "key" to "send" of "Producer" has incompatible type "bytes"'),
 ]
 
 

@@ -44,6 +44,25 @@ def produce() -> int:
         return future.result(timeout=10).offset
 
 
+def remind(producer: ottla.Producer, by_number: ottla.Producer[int, str]) -> None:
+    producer.send("orders", bytearray(b"value"), b"key")
+    producer.send("orders", key=b"key")
+    by_number.send("orders", "value", 5)
+    by_number.send_many("orders", ["value", None])
+
+
+def remind_with_serdes() -> None:
+    with (
+        ottla.Producer(bootstrap_servers=SERVERS) as producer,
+        ottla.Producer(
+            bootstrap_servers=SERVERS, key_serializer=ottla.LongSerde(), value_serializer=ottla.StringSerde()
+        ) as by_number,
+        ottla.Producer(bootstrap_servers=SERVERS, value_serializer=ottla.JsonSerde()) as of_anything,
+    ):
+        of_anything.send("orders", {"id": 5})
+        remind(producer, by_number)
+
+
 def produce_in_transactions(member: ottla.Membership) -> None:
     producer = ottla.Producer(bootstrap_servers=SERVERS, transactional_id="orders")
     try:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from ottla.base.types import TopicPartition
 from ottla.client.aio.producer_engine import ProducerEngine, wait_done
@@ -32,11 +32,14 @@ from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.client.core.record_intake import (
     GivenHeaders,
+    KeyT,
+    Payload,
     PreparedRecord,
     ProducerInterceptor,
     ProducerRecord,
     RecordIntake,
     Serializer,
+    ValueT,
     check_parts,
     listed,
 )
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from ottla.client.core.table_intake import TableIntake
 
 T = TypeVar("T")
+
+_BYTES: Any = bytes
+"""mypy would take code behind `is bytes` for code that is never run: who knows what a producer takes."""
 
 
 class SendFuture(Receipt):
@@ -89,19 +95,63 @@ class TableFuture(TableReceipt):
         return self._outcome()
 
 
-class Producer:
+class Producer(Generic[KeyT, ValueT]):
     """Sends records to topics. Use it with `async with`, or call `start` and `close`.
 
     Settings have Kafka's names, in a mapping, or as keywords in snake_case:
     `Producer({"bootstrap.servers": "localhost:9092"})` or `Producer(bootstrap_servers="localhost:9092")`.
     """
 
+    @overload
     def __init__(
-        self,
+        self: Producer[KeyT, ValueT],
         config: Mapping[str, object] | None = None,
         *,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: Serializer[KeyT],
+        value_serializer: Serializer[ValueT],
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[KeyT, Payload],
+        config: Mapping[str, object] | None = None,
+        *,
+        key_serializer: Serializer[KeyT],
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[Payload, ValueT],
+        config: Mapping[str, object] | None = None,
+        *,
+        value_serializer: Serializer[ValueT],
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[Payload, Payload],
+        config: Mapping[str, object] | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    def __init__(
+        self: Producer[Any, Any],
+        config: Mapping[str, object] | None = None,
+        *,
+        key_serializer: Any = None,
+        value_serializer: Any = None,
         partitioner: Partitioner | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         **settings: object,
@@ -166,8 +216,8 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: ValueT | None = None,
+        key: KeyT | None = None,
         headers: GivenHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -180,7 +230,7 @@ class Producer:
         # Plain bytes without a key, for a batch that is open, are nearly all records there are. A producer that cannot
         # be used any more has no open lanes.
         if (
-            value.__class__ is bytes
+            value.__class__ is _BYTES
             and key is None
             and partition is None
             and on_delivery is None
@@ -189,11 +239,11 @@ class Producer:
         ):
             try:
                 lane = self._lanes[topic]
-                length = len(value)
+                length = len(value)  # type: ignore[arg-type]
                 if length <= lane.length or (length <= lane.timed_length and time.time() < lane.stamped_until_s):
                     places = lane.places
                     number = next(lane.numbers)
-                    places[number] = value
+                    places[number] = value  # type: ignore[assignment]
                     future = SendFuture()
                     future._source = lane
                     future._number = number
@@ -242,7 +292,7 @@ class Producer:
             self._check_sendable(engine)
             return prepared
 
-    async def send_many(self, topic: str, values: Iterable[Any]) -> SendFutures:
+    async def send_many(self, topic: str, values: Iterable[ValueT | None]) -> SendFutures:
         """Sends many values without keys: the same as `send` for each, and several times as fast."""
         futures = SendFutures()
         values = listed(values)
@@ -318,7 +368,9 @@ class Producer:
             await asyncio.sleep(0)
         return future
 
-    async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> RecordMetadata:
+    async def send_and_wait(
+        self, topic: str, value: ValueT | None = None, key: KeyT | None = None, **options: Any
+    ) -> RecordMetadata:
         """`send`, and wait until the record is stored. Many of these at once are far slower than many sends."""
         return await (await self.send(topic, value, key, **options))
 

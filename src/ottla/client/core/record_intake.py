@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from operator import index
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from ottla.base.errors import InvalidConfigError
 from ottla.base.options import MAX_INT, MAX_LONG
@@ -49,11 +49,28 @@ class ProducerInterceptor(Protocol):
         """What became of a record, also of one that `send` refused. It must be quick: others wait for it."""
 
 
-class TopicSerializer(Protocol):
-    def serialize(self, topic: str, value: Any, /) -> bytes | None: ...
+Payload: TypeAlias = bytes | bytearray | memoryview
+"""What needs no serializer."""
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    KeyT = TypeVar("KeyT", contravariant=True, default=Payload)
+    ValueT = TypeVar("ValueT", contravariant=True, default=Payload)
+    T_contra = TypeVar("T_contra", contravariant=True)
+    T = TypeVar("T")
+else:
+    # A default says what a `Producer` is in an annotation of a user's; while it runs, nobody asks.
+    from typing import TypeVar
+
+    KeyT, ValueT, T_contra, T = map(TypeVar, ("KeyT", "ValueT", "T_contra", "T"))
 
 
-Serializer: TypeAlias = TopicSerializer | Callable[[Any], bytes | None]
+class TopicSerializer(Protocol[T_contra]):
+    def serialize(self, topic: str, value: T_contra, /) -> bytes | None: ...
+
+
+Serializer: TypeAlias = TopicSerializer[T] | Callable[[T], bytes | None]
 """Turns a key or value into bytes: a function of the object, or an object that also wants to know the topic.
 
 None stays None where the serializer is a function; an object decides for itself.
@@ -86,8 +103,8 @@ class RecordIntake:
         settings: ProducerSettings,
         accumulator: Accumulator,
         *,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: Serializer[Any] | None = None,
+        value_serializer: Serializer[Any] | None = None,
         partitioner: Partitioner | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
@@ -262,7 +279,7 @@ def _intercepted(interceptor: ProducerInterceptor, record: ProducerRecord) -> Pr
     return changed
 
 
-def _with_topic(serializer: Serializer) -> Callable[[str, Any], bytes | None]:
+def _with_topic(serializer: Serializer[Any]) -> Callable[[str, Any], bytes | None]:
     method = getattr(serializer, "serialize", None)
     if method is not None:
         found: Callable[[str, Any], bytes | None] = method

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
@@ -35,10 +35,13 @@ from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.client.core.record_intake import (
     GivenHeaders,
+    KeyT,
+    Payload,
     ProducerInterceptor,
     ProducerRecord,
     RecordIntake,
     Serializer,
+    ValueT,
     check_parts,
     listed,
 )
@@ -57,6 +60,9 @@ if TYPE_CHECKING:
     from ottla.client.core.table_intake import TableIntake
 
 T = TypeVar("T")
+
+_BYTES: Any = bytes
+"""mypy would take code behind `is bytes` for code that is never run: who knows what a producer takes."""
 
 _HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 
@@ -142,19 +148,63 @@ class TableFuture(TableReceipt):
             SendFuture.of(batch, 0)._wait(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
 
 
-class Producer:
+class Producer(Generic[KeyT, ValueT]):
     """Sends records to topics; any thread may use it. Use it with `with`, or call `close`.
 
     Settings have Kafka's names, in a mapping, or as keywords in snake_case:
     `Producer({"bootstrap.servers": "localhost:9092"})` or `Producer(bootstrap_servers="localhost:9092")`.
     """
 
+    @overload
     def __init__(
-        self,
+        self: Producer[KeyT, ValueT],
         config: Mapping[str, object] | None = None,
         *,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: Serializer[KeyT],
+        value_serializer: Serializer[ValueT],
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[KeyT, Payload],
+        config: Mapping[str, object] | None = None,
+        *,
+        key_serializer: Serializer[KeyT],
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[Payload, ValueT],
+        config: Mapping[str, object] | None = None,
+        *,
+        value_serializer: Serializer[ValueT],
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Producer[Payload, Payload],
+        config: Mapping[str, object] | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        **settings: object,
+    ) -> None: ...
+
+    def __init__(
+        self: Producer[Any, Any],
+        config: Mapping[str, object] | None = None,
+        *,
+        key_serializer: Any = None,
+        value_serializer: Any = None,
         partitioner: Partitioner | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         **settings: object,
@@ -210,8 +260,8 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: Any = None,
-        key: Any = None,
+        value: ValueT | None = None,
+        key: KeyT | None = None,
         headers: GivenHeaders = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -224,7 +274,7 @@ class Producer:
         # Plain bytes without a key, for a batch that is open: nearly every record there is, so nothing is called here
         # that can be avoided, not even a lock. A producer that cannot be used any more has no open lanes.
         if (
-            value.__class__ is bytes
+            value.__class__ is _BYTES
             and key is None
             and partition is None
             and on_delivery is None
@@ -233,11 +283,11 @@ class Producer:
         ):
             try:
                 lane = self._lanes[topic]
-                length = len(value)
+                length = len(value)  # type: ignore[arg-type]
                 if length <= lane.length or (length <= lane.timed_length and _time_s() < lane.stamped_until_s):
                     places = lane.places
                     number = next(lane.numbers)
-                    places[number] = value
+                    places[number] = value  # type: ignore[assignment]
                     future = SendFuture()
                     future._source = lane
                     future._number = number
@@ -289,7 +339,7 @@ class Producer:
             self._wake()
         return SendFuture.of(batch, index)
 
-    def send_many(self, topic: str, values: Iterable[Any]) -> SendFutures:
+    def send_many(self, topic: str, values: Iterable[ValueT | None]) -> SendFutures:
         """Sends many values without keys: the same as `send` for each, and several times as fast."""
         futures = SendFutures()
         values = listed(values)
