@@ -348,18 +348,13 @@ def test_what_a_handler_waited_for_and_was_cancelled_is_a_failure(members: Membe
 class Odd(BaseException): ...
 
 
-class NoTextError(Exception):
-    def __str__(self) -> str:
-        raise LookupError("no text")
-
-
 @pytest.mark.parametrize("kind", ["sync", "aio-threads", "aio"])
 def test_whatever_a_handler_raises_is_a_failure(
     quick_broker: BrokerProcess | KafkaProcess, new_topic: str, kind: str
 ) -> None:
     members = Members(kind, quick_broker.bootstrap, make_topic(quick_broker.bootstrap, new_topic, 1))
     dead = make_topic(members.bootstrap, f"{new_topic}.dlt")
-    errors = [StopIteration, StopAsyncIteration, GeneratorExit, Odd, NoTextError]
+    errors = [StopIteration, StopAsyncIteration, GeneratorExit, Odd]
     tries = Counter[int]()
 
     def handle(record: ConsumerRecord[Any, Any]) -> None:
@@ -371,11 +366,11 @@ def test_whatever_a_handler_raises_is_a_failure(
         handle(record)
 
     try:
-        write(members, 6)
+        write(members, 5)
         members(handle_later if kind == "aio" else handle, retries=ottla.Retries(1, 1, 1))
-        eventually(lambda: members.committed() == 6, "all, and past what failed")
-        assert tries == {0: 2, 1: 2, 2: 2, 3: 2, 4: 2, 5: 1}
-        headers = [dict(letter.headers()) for letter in dead_letters(members, dead, 5)]
+        eventually(lambda: members.committed() == 5, "all, and past what failed")
+        assert tries == {0: 2, 1: 2, 2: 2, 3: 2, 4: 1}
+        headers = [dict(letter.headers()) for letter in dead_letters(members, dead, 4)]
         assert b"StopIteration" in headers[0]["ottla.dead-letter.message"]
         names = [found["ottla.dead-letter.exception"].decode().rpartition(".")[2] for found in headers]
         assert names == ["RuntimeError", *(error.__name__ for error in errors[1:])]

@@ -239,6 +239,15 @@ def test_topics_of_dead_letters_are_known_by_their_names(template: str, topics: 
     assert [name for name in topics + others if names.fullmatch(name)] == topics
 
 
+def test_an_error_without_a_text_can_become_a_dead_letter() -> None:
+    class NoTextError(Exception):
+        def __str__(self) -> str:
+            raise LookupError("no text")
+
+    letter = dead_letter(record(5), "{topic}.dlt", error=NoTextError(), attempts=1, group_id="g")
+    assert dict(letter.headers)["ottla.dead-letter.message"] == b"(no text, for that raises LookupError)"
+
+
 def test_a_dead_letter_keeps_the_record_and_says_where_it_is_from() -> None:
     given = record(5, b"k", partition=3, headers=[("trace", b"1"), ("ottla.dead-letter.topic", b"earlier")])
     letter = dead_letter(given, "{topic}.dlt", error=ValueError("x" * 5000), attempts=4, group_id="g")
