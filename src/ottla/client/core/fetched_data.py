@@ -46,6 +46,15 @@ class RecordClasses:
         return found
 
 
+def _and_then_raise(
+    batches: list[tuple[int, BatchHeader]], damage: CorruptBatchError | None
+) -> Iterator[tuple[int, BatchHeader]]:
+    # Not a method: what it belonged to would keep itself alive by it, and its memory would be long in coming back.
+    yield from batches
+    if damage is not None:
+        raise damage.with_traceback(None)
+
+
 class FetchedData:
     def __init__(
         self,
@@ -90,14 +99,12 @@ class FetchedData:
             for batch in iter_ordered_headers(self.data):
                 self.batches.append(batch)
         except CorruptBatchError as e:
-            return e
+            return e.with_traceback(None)
         return None
 
     def headers(self) -> Iterator[tuple[int, BatchHeader]]:
         """All batches, and after them the error of what makes no sense, if there is any."""
-        yield from self.batches
-        if self._damage is not None:
-            raise self._damage.with_traceback(None)
+        return _and_then_raise(self.batches, self._damage)
 
     def from_its_start(self) -> FetchedData:
         """The same bytes, not read yet."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -115,6 +117,21 @@ def test_columns_give_what_records_give(log: tuple[bytes, list[tuple[int, int]]]
     if raised is not None:
         # It stays there until somebody seeks.
         assert len(cursor.chunks) == 1
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_what_was_read_is_gone_at_once(is_read: bool) -> None:
+    """Its memory is needed for what is fetched next: the garbage collector would be long in coming."""
+    chunk = fetched(Cursor(PARTITION), build_batch([(None, b"value", (), 0)]), [], 0)
+    if is_read:
+        by_record(chunk)
+    reference = weakref.ref(chunk)
+    gc.disable()
+    try:
+        del chunk
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 def test_a_cursor_that_was_moved_gets_nothing() -> None:
