@@ -13,7 +13,7 @@ import pytest
 
 from ottla.client import sync
 from ottla.client.core import accumulator, lane, producer_batch
-from ottla.client.sync.producer import SendFuture
+from ottla.client.sync.send_futures import SendFuture
 from ottla.testing import EmbeddedBroker
 
 TORN = {inspect.getsourcefile(module) for module in (accumulator, lane, producer_batch)}

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from ottla.client.aio.admin import Admin
     from ottla.client.aio.consumer import Consumer
     from ottla.client.aio.parallel import ParallelConsumer
-    from ottla.client.aio.producer import Producer, SendFuture, SendFutures, TableFuture
+    from ottla.client.aio.producer import Producer
+    from ottla.client.aio.send_futures import SendFuture, SendFutures, TableFuture
 
 __all__ = ["Admin", "Consumer", "ParallelConsumer", "Producer", "SendFuture", "SendFutures", "TableFuture"]
 
@@ -18,9 +19,9 @@ _HOMES = {
     "Consumer": "consumer",
     "ParallelConsumer": "parallel",
     "Producer": "producer",
-    "SendFuture": "producer",
-    "SendFutures": "producer",
-    "TableFuture": "producer",
+    "SendFuture": "send_futures",
+    "SendFutures": "send_futures",
+    "TableFuture": "send_futures",
 }
 
 

@@ -6,15 +6,15 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
-from ottla.base.types import TopicPartition
-from ottla.client.aio.producer_engine import ProducerEngine, wait_done
+from ottla.client.aio.producer_engine import ProducerEngine
+from ottla.client.aio.send_futures import SendFuture, SendFutures, TableFuture
 from ottla.client.aio.transactions import Offsets, Transactions
-from ottla.client.core.encoded_batch import SentRows, TableColumns, TableReceipt
+from ottla.client.core.encoded_batch import TableColumns
 from ottla.client.core.lane import Lane
 from ottla.client.core.metadata import TopicMetadata
 from ottla.client.core.offset_requests import Membership
@@ -23,8 +23,6 @@ from ottla.client.core.partitioners import Partitioner
 from ottla.client.core.producer_batch import (
     Batch,
     DeliveryCallback,
-    Receipt,
-    ReceiptRange,
     RecordMetadata,
     copy_of,
 )
@@ -53,46 +51,6 @@ T = TypeVar("T")
 
 _BYTES: Any = bytes
 """mypy would take code behind `is bytes` for code that is never run: who knows what a producer takes."""
-
-
-class SendFuture(Receipt):
-    """What `send` gives: await it for the record's `RecordMetadata`, or the error that kept it from being stored."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        if not self._batch.done:
-            yield from wait_done(self._batch, asyncio.get_running_loop()).__await__()
-        return self._outcome()
-
-
-class SendFutures(ReceiptRange, Sequence[SendFuture]):
-    """What `send_many` gives: a future for each value; await it for the `RecordMetadata` of all."""
-
-    @overload
-    def __getitem__(self, number: int) -> SendFuture: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> list[SendFuture]: ...
-
-    def __getitem__(self, number: int | slice) -> SendFuture | list[SendFuture]:
-        if isinstance(number, slice):
-            return [SendFuture.of(*self._place(place)) for place in range(len(self))[number]]
-        return SendFuture.of(*self._place(number))
-
-    def __await__(self) -> Generator[Any, None, list[RecordMetadata]]:
-        for source, _ in self._spans:
-            yield from wait_done(source.batch, asyncio.get_running_loop()).__await__()
-        return self._outcomes()
-
-
-class TableFuture(TableReceipt):
-    """What `send_arrow` gives: await it to learn what each partition got of the table."""
-
-    def __await__(self) -> Generator[Any, None, dict[TopicPartition, SentRows]]:
-        for batch in self._batches:
-            yield from wait_done(batch, asyncio.get_running_loop()).__await__()
-        return self._outcome()
 
 
 class Producer(Generic[KeyT, ValueT]):

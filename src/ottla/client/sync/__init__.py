@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from ottla.client.sync.admin import Admin
     from ottla.client.sync.consumer import Consumer
     from ottla.client.sync.parallel import ParallelConsumer
-    from ottla.client.sync.producer import Producer, SendFuture, SendFutures, TableFuture
+    from ottla.client.sync.producer import Producer
+    from ottla.client.sync.send_futures import SendFuture, SendFutures, TableFuture
 
 __all__ = ["Admin", "Consumer", "ParallelConsumer", "Producer", "SendFuture", "SendFutures", "TableFuture"]
 
@@ -21,9 +22,9 @@ _HOMES = {
     "Consumer": "consumer",
     "ParallelConsumer": "parallel",
     "Producer": "producer",
-    "SendFuture": "producer",
-    "SendFutures": "producer",
-    "TableFuture": "producer",
+    "SendFuture": "send_futures",
+    "SendFutures": "send_futures",
+    "TableFuture": "send_futures",
 }
 
 
