@@ -176,7 +176,7 @@ class Everything:
         return {at.partition: future.result().offset for at, future in admin.list_offsets(specs).items()}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def everything(spark: Any, spark_broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Everything:
     topics = Topics(spark_broker.bootstrap, "everything")
     return Everything(spark, topics, tmp_path_factory.mktemp("everything"))

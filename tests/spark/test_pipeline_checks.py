@@ -139,7 +139,7 @@ MATRIX = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def topic(spark_broker: BrokerProcess) -> str:
     topics = Topics(spark_broker.bootstrap, "checked")
     topics.create(clicks=1)

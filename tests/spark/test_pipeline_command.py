@@ -56,7 +56,7 @@ WORDS = [b"one", b"two", b"two", b"three", b"three", b"three"] * 100
 EXPECTED = {"ONE": 100, "TWO": 200, "THREE": 300}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def topics(spark_broker: BrokerProcess) -> Topics:
     made = Topics(spark_broker.bootstrap, "command")
     made.create(words=3)
@@ -64,7 +64,7 @@ def topics(spark_broker: BrokerProcess) -> Topics:
     return made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def description(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("command")
     (directory / "views.py").write_text(VIEWS)

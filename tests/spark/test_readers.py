@@ -28,13 +28,13 @@ TOPIC = "readers-source"
 ALL = ReadAllAvailable()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def admin(spark_broker: BrokerProcess) -> Iterator[Admin]:
     with Admin(bootstrap_servers=spark_broker.bootstrap) as admin:
         yield admin
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def broker(spark_broker: BrokerProcess, admin: Admin) -> BrokerProcess:
     """With a topic of three partitions and twenty records in each, a second apart."""
     admin.create_topics([ottla.NewTopic(TOPIC, 3)]).check()

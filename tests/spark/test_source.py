@@ -28,13 +28,13 @@ ROWS = 60
 WAIT_S = 60
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def admin(spark_broker: BrokerProcess) -> Iterator[Admin]:
     with Admin(bootstrap_servers=spark_broker.bootstrap) as admin:
         yield admin
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def filled(spark_broker: BrokerProcess, admin: Admin) -> str:
     """A topic of three partitions with twenty records each, a second apart."""
     name = "spark-source"
