@@ -184,6 +184,8 @@ class KafkaPythonReader(Reader):
             session_timeout_ms=SESSION_TIMEOUT_MS,
             fetch_max_wait_ms=10,
         )
+        # Or it joins before it knows the topic, and then again; a poll that ends meanwhile forgets what it was given.
+        self.consumer.partitions_for_topic(topic)
 
     def poll(self) -> list[Consumed]:
         found = self.consumer.poll(timeout_ms=POLL_S * 1000, max_records=200)
