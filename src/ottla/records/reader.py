@@ -5,7 +5,6 @@ Everything is checked as `scan` describes; what is here does the same for whole 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -238,17 +237,6 @@ def _read_headers(buf: bytes, pos: int) -> tuple[tuple[Header, ...], int]:
             pos += length
             headers.append((name, buf[start:pos]))
     return tuple(headers), pos
-
-
-def iter_record_keys(
-    batch: ReadBuffer, header: BatchHeader | None = None, *, max_uncompressed: int = MAX_UNCOMPRESSED
-) -> Iterator[tuple[int, bytes | None]]:
-    """The offset and the key of every record, without looking at values."""
-    if header is None:
-        header = read_header(batch)
-    payload = read_payload(batch, header, max_uncompressed=max_uncompressed)
-    for span in scan_payload(payload, header):
-        yield span.offset, span.key
 
 
 class RecordsInfo(NamedTuple):

@@ -9,7 +9,7 @@ from ottla.records.builder import build_batch, rebuild_batch
 from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec
 from ottla.records.control import ControlType, end_transaction_marker, parse_control_key, parse_end_marker
-from ottla.records.reader import Record, iter_record_keys, read_records
+from ottla.records.reader import Record, read_records
 from ottla.records.scan import read_payload, scan_payload
 
 from .conftest import GOLDEN
@@ -53,7 +53,6 @@ def test_scan_finds_what_reading_finds(golden_batch: dict[str, Any]) -> None:
     assert [(s.offset, s.timestamp, s.key, s.is_tombstone) for s in spans] == [
         (r.offset, r.timestamp, r.key, r.value is None) for r in records
     ]
-    assert list(iter_record_keys(data)) == [(r.offset, r.key) for r in records]
 
 
 def test_our_builder_writes_the_same_bytes_as_other_clients() -> None:
