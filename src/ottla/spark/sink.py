@@ -7,6 +7,7 @@ these objects several times for each batch.
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -99,19 +100,21 @@ class TransactionalBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._job = f"{options.sink_id}-{uuid.uuid4()}"
+        self._planned_ms = _now_ms()
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         options, context = self._options, _task_context()
         rows = Rows(iterator, options.topic)
-        batch = _micro_batch(options, context)
+        task = context.partitionId()
+        batch = _micro_batch(options, context, self._planned_ms)
         if batch is None:
-            name = f"{self._job}-{context.partitionId()}"
-            return _task_message(write_task_once(options.producer, name, rows))
+            result = write_task_once(options.producer, options.admin, self._job, self._planned_ms, task, rows)
+            return _task_message(result)
         if not options.names_sink:
             raise InvalidConfigError(
                 "sinkId", "exactly once inside foreachBatch needs the option sinkId: a name of its own for each write"
             )
-        return _task_message(write_task(options.producer, options.admin, batch, context.partitionId(), rows), batch)
+        return _task_message(write_task(options.producer, options.admin, batch, task, rows), batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         results = [result for result in _results(messages) if result is not None]
@@ -133,10 +136,11 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        self._planned_ms = _now_ms()
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         options, context = self._options, _task_context()
-        batch = _micro_batch(options, context)
+        batch = _micro_batch(options, context, self._planned_ms)
         if batch is None:
             raise OttlaError("the task is not part of a micro-batch: Spark has given it no query id or no batch id")
         rows = Rows(iterator, options.topic)
@@ -176,12 +180,16 @@ def _task_context() -> TaskContext:
     return context
 
 
-def _micro_batch(options: SinkOptions, context: TaskContext) -> Batch | None:
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _micro_batch(options: SinkOptions, context: TaskContext, planned_ms: int) -> Batch | None:
     """The micro-batch that a task is part of, directly or by way of `foreachBatch`."""
     query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
     if query is None or number is None:
         return None
-    return Batch(_sink_name(options, query), context.getLocalProperty(_RUN) or "", int(number))
+    return Batch(_sink_name(options, query), context.getLocalProperty(_RUN) or "", int(number), planned_ms)
 
 
 def _sink_name(options: SinkOptions, query: str) -> str:

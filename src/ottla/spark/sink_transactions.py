@@ -21,6 +21,8 @@ in each task, or it has noted in its checkpoint that the batch is done:
   their epochs are outdated, so the broker refuses. Was it earlier, then its commit is whole when the successor's
   InitProducerId returns, and the marker is read after that.
 - A worker outlives its driver and goes on writing: the same epochs shut it out, or nobody commits what it wrote.
+- A batch is given up while its tasks are at work: the driver notes the time (the group `<sink>-end`), and then shuts
+  out all tasks there are. One that takes over its id later finds the note, and stops.
 - Time runs out for a transaction: the commit is refused, the query fails and starts again.
 
 All of this needs the same rows in the same task when a batch comes again. The source sees to that (the checkpoint holds
@@ -31,6 +33,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -53,6 +56,8 @@ _GONE = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
+_NOTED_AT = TopicPartition("__consumer_offsets", 0)
+"""A note needs a partition that exists, and when a batch is given up nobody may know yet where its rows went."""
 
 
 class LayoutChangedError(OttlaError):
@@ -60,7 +65,8 @@ class LayoutChangedError(OttlaError):
 
 
 class SinkFencedError(OttlaError):
-    """The transactions of a batch are not ours any more: another run has taken over, or their time was up."""
+    """The transactions of a batch are not ours any more: another run has taken over, their time was up, or the batch
+    was given up."""
 
 
 class Batch(NamedTuple):
@@ -69,6 +75,8 @@ class Batch(NamedTuple):
     sink: str
     run: str
     number: int
+    planned_ms: int
+    """By the clock of the driver, before there were any tasks."""
 
 
 class TaskResult(NamedTuple):
@@ -102,35 +110,38 @@ def write_task(
     name = f"{batch.sink}-{task}"
     with Producer({**producer_settings, "transactional.id": name}) as producer:
         producer.init_transactions()
+        _check_wanted(admin_settings, batch.sink, batch.planned_ms)
         if _marker(admin_settings, name) >= batch.number:
             return TaskResult(rows.drain(), topic)
         return _prepare(producer, name, TopicPartition(topic, 0), batch.number, rows)
 
 
-def write_task_once(producer_settings: Mapping[str, str], name: str, rows: Rows) -> TaskResult:
+def write_task_once(
+    producer_settings: Mapping[str, str],
+    admin_settings: Mapping[str, str],
+    job: str,
+    planned_ms: int,
+    task: int,
+    rows: Rows,
+) -> TaskResult:
     """The same for a job that never comes again: nothing to recognise, so no marker."""
     if rows.are_none:
         return TaskResult(0)
     topic = rows.first_topic
+    name = f"{job}-{task}"
     with Producer({**producer_settings, "transactional.id": name}) as producer:
         producer.init_transactions()
+        _check_wanted(admin_settings, job, planned_ms)
         return _prepare(producer, name, TopicPartition(topic, 0), None, rows)
 
 
 def _prepare(producer: Producer, name: str, marked: TopicPartition, batch_number: int | None, rows: Rows) -> TaskResult:
+    """Whatever goes wrong in here, the producer aborts the transaction when it is closed: nobody else knows it yet."""
     producer.begin_transaction()
-    try:
-        count = rows.send(producer)
-        if batch_number is not None:
-            producer.send_offsets({marked: batch_number}, name)
-        return TaskResult(count, marked.topic, producer.prepare_transaction())
-    except BaseException:
-        # Nobody else knows this transaction yet: left open, it would keep readers waiting until its time is up.
-        try:
-            producer.abort_transaction()
-        except ClientError as e:
-            log.warning("the transaction of %s is left to its successor or to time: %s", name, e)
-        raise
+    count = rows.send(producer)
+    if batch_number is not None:
+        producer.send_offsets({marked: batch_number}, name)
+    return TaskResult(count, marked.topic, producer.prepare_transaction())
 
 
 def commit_batch(admin_settings: Mapping[str, str], batch: Batch, results: Sequence[TaskResult]) -> None:
@@ -191,8 +202,30 @@ def abort_batch(admin_settings: Mapping[str, str], sink: str | None, results: Se
         if error.code not in _GONE:
             log.warning("the transaction of %s is left to its successor or to time: %s", name, error)
     if unheard:
+        assert sink is not None
+        _note_end(admin, sink)
         # One that has taken over its id and has not written yet would open its transaction after this.
         _shut_out(admin, unheard.__contains__, states=())
+
+
+def _end_group(sink: str) -> str:
+    return f"{sink}-end"
+
+
+def _note_end(admin: Admin, sink: str) -> None:
+    """Tasks that were planned before this moment shall begin no more."""
+    try:
+        admin.alter_group_offsets(_end_group(sink), {_NOTED_AT: int(time.time() * 1000)}).check()
+    except ClientError as e:
+        log.warning("tasks of %s that are about to begin cannot be stopped: %s", sink, e)
+
+
+def _check_wanted(admin_settings: Mapping[str, str], sink: str, planned_ms: int) -> None:
+    """SinkFencedError if the batch that was planned then has been given up. After the id is taken over, not before:
+    who is not shut out by `abort_batch` sees its note."""
+    found = admin_for(admin_settings).list_group_offsets([_end_group(sink)])[_end_group(sink)]
+    if _NOTED_AT in found and found[_NOTED_AT].offset >= planned_ms:
+        raise SinkFencedError(f"the batch of {sink} was given up before this task of it had begun to write")
 
 
 def _marker(admin_settings: Mapping[str, str], name: str) -> int:
