@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla import aio
+import pytest
+
+from ottla import RecordMetadata, aio
 from ottla.errors import ClientClosedError
 from ottla.testing import ApiKey, EmbeddedBroker, Fault
 
@@ -42,9 +44,27 @@ async def close_while_sends_wait(broker: EmbeddedBroker) -> list[object]:
     await producer.send("t", bytes(1500))
     sends = [asyncio.create_task(producer.send("t", bytes(1500))) for _ in range(3)]
     await until_met(silent)
-    await producer.close(timeout_ms=10)
+    await producer.close(timeout=0.01)
     async with asyncio.timeout(10):
         return [*await asyncio.gather(*sends, return_exceptions=True)]
+
+
+async def flush_in_vain(broker: EmbeddedBroker) -> RecordMetadata:
+    async with aio.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        slow = broker.faults.delay(ApiKey.PRODUCE, ms=500)
+        sent = await producer.send("t", b"v")
+        with pytest.raises(TimeoutError, match=r"within 0\.05 s"):
+            await producer.flush(timeout=0.05)
+        await until_met(slow)
+        await producer.flush()
+        assert sent.done()
+        return await sent
+
+
+def test_flush_gives_up_when_its_time_is_up_and_the_records_go_on() -> None:
+    with EmbeddedBroker() as broker:
+        broker.create_topic("t")
+        assert asyncio.run(flush_in_vain(broker)).offset == 0
 
 
 def test_close_ends_the_waiting_for_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,31 @@ def test_every_name_is_where_it_is_said_to_be_and_has_its_type() -> None:
     for name in ottla.__all__:
         assert getattr(ottla, name) is not None
         assert f" as {name}\n" in stub
+
+
+def methods_of(client: type) -> dict[str, dict[str, object]]:
+    """The parameters of every public method, with their defaults."""
+    found = inspect.getmembers(client, inspect.isfunction)
+    return {
+        name: {parameter.name: parameter.default for parameter in inspect.signature(method).parameters.values()}
+        for name, method in found
+        if not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "only_in_asyncio"),
+    [
+        ("Producer", {"start", "send_and_wait"}),
+        ("Consumer", {"start"}),
+        ("Admin", {"start"}),
+        ("ParallelConsumer", {"start", "partitions_of"}),
+    ],
+)
+def test_clients_for_threads_and_for_asyncio_have_one_shape(name: str, only_in_asyncio: set[str]) -> None:
+    threads, tasks = methods_of(getattr(ottla, name)), methods_of(getattr(ottla.aio, name))
+    assert tasks.keys() - threads.keys() == only_in_asyncio
+    assert threads == {method: parameters for method, parameters in tasks.items() if method not in only_in_asyncio}
 
 
 def test_the_package_alone_loads_no_client() -> None:

@@ -367,10 +367,14 @@ class Producer(Generic[KeyT, ValueT]):
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def flush(self) -> None:
-        """Returns when every record that was sent before is stored or has failed."""
+    async def flush(self, timeout: float | None = None) -> None:
+        """Returns when every record sent before is stored or has failed; TimeoutError after `timeout` seconds."""
         engine, _ = self._started()
-        await engine.flush()
+        try:
+            async with asyncio.timeout(timeout):
+                await engine.flush()
+        except TimeoutError:
+            raise not_flushed(timeout) from None
 
     async def partitions_for(self, topic: str) -> list[int]:
         engine, _ = self._started()
@@ -422,8 +426,8 @@ class Producer(Generic[KeyT, ValueT]):
             raise not_transactional()
         return self._transactions
 
-    async def close(self, timeout_ms: int | None = None) -> None:
-        """Sends what is left, for up to `timeout_ms`, and ends. Records still unsent then fail.
+    async def close(self, timeout: float | None = None) -> None:
+        """Sends what is left, for up to `timeout` seconds, and ends. Records still unsent then fail.
 
         A transaction that is open is aborted.
         """
@@ -437,7 +441,7 @@ class Producer(Generic[KeyT, ValueT]):
         engine.take_no_more()
         self._memory_freed()
         try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            async with asyncio.timeout(timeout):
                 if self._transactions is not None:
                     await self._transactions.close()
                 await engine.flush()
@@ -453,6 +457,10 @@ def buffer_exhausted(settings: ProducerSettings) -> BufferExhaustedError:
         f"the buffer of {settings.buffer_memory} bytes (buffer.memory) stayed full for {settings.max_block_ms} ms "
         "(max.block.ms): records come faster than the brokers take them"
     )
+
+
+def not_flushed(timeout_s: float | None) -> TimeoutError:
+    return TimeoutError(f"not every record was acknowledged within {timeout_s} s")
 
 
 def not_transactional() -> TransactionStateError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
-from ottla.client.aio.producer import buffer_exhausted, closed_error, not_transactional
+from ottla.client.aio.producer import buffer_exhausted, closed_error, not_flushed, not_transactional
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.aio.transactions import Offsets, Transactions
 from ottla.client.core.accumulator import Accumulator
@@ -420,7 +420,7 @@ class Producer(Generic[KeyT, ValueT]):
         try:
             self._thread.call(self._engine.flush(), timeout)
         except TimeoutError:
-            raise TimeoutError(f"not every record was acknowledged within {timeout} s") from None
+            raise not_flushed(timeout) from None
 
     def partitions_for(self, topic: str) -> list[int]:
         self._check_usable()
