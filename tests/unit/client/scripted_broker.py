@@ -6,7 +6,8 @@ For what the librdkafka mock cluster cannot do: administration, and leaders or c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from typing import Any, Self
 
 from ottla.wire.apis import request_class
@@ -15,7 +16,8 @@ from ottla.wire.apis.metadata import MetadataResponse, MetadataResponseBroker
 from ottla.wire.header import encode_response_frame, read_request_header
 from ottla.wire.message import Request, Response
 
-Answer = Callable[[Any], Response]
+Answer = Callable[[Any], Response | Awaitable[Response]]
+"""All that comes later on a connection has to wait for one that is awaited."""
 
 
 class ScriptedBroker:
@@ -63,14 +65,15 @@ class ScriptedBroker:
                 header = read_request_header(frame)
                 message = request_class(header.api_key).decode(frame, header.api_version, header.body_position)[0]
                 self.requests.append(message)
-                response = self._answer(header.api_key, message)
+                answer = self._answer(header.api_key, message)
+                response = await answer if isawaitable(answer) else answer
                 writer.write(encode_response_frame(response, header.api_version, header.correlation_id))
         except asyncio.IncompleteReadError:
             pass
         finally:
             writer.close()
 
-    def _answer(self, api_key: int, message: Request) -> Response:
+    def _answer(self, api_key: int, message: Request) -> Response | Awaitable[Response]:
         if api_key in self.answers:
             return self.answers[api_key](message)
         versions = [(key, request_class(key).VERSIONS) for key in (3, 18, *self.answers)]

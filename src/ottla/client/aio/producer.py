@@ -301,7 +301,7 @@ class Producer(Generic[KeyT, ValueT]):
         """
         engine, _ = self._started()
         if self._tables is None:
-            self._tables = open_table_intake(self._settings, self._partitioner, random.randrange)
+            self._tables = open_table_intake(self._settings, self._partitioner, random.randrange, engine.backlog)
         columns = TableColumns(
             key_column, value_column, timestamp_column, headers_column, partition_column, topic_column
         )

@@ -21,6 +21,7 @@ from ottla.client.aio.produce_requests import ProduceReply, ProduceRequests
 from ottla.client.core.accumulator import Accumulator
 from ottla.client.core.batch_sender import BatchSender, ProduceCall
 from ottla.client.core.metadata import MetadataCache, TopicMetadata
+from ottla.client.core.partitioners import Backlog
 from ottla.client.core.producer_batch import Batch, copy_of
 from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.core.producer_transaction import ProducerTransaction
@@ -60,6 +61,8 @@ class ProducerEngine:
             delivery_timeout_ms=settings.delivery_timeout_ms,
             random_below=random.randrange,
             steady_ms=settings.linger_ms if settings.linger_ms <= _STEADY_MS_MAX else 0,
+            adaptive=settings.adaptive_partitioning,
+            availability_timeout_ms=settings.availability_timeout_ms,
         )
         self.transaction = ProducerTransaction() if settings.transactional_id is not None else None
         if self.transaction is None:
@@ -296,6 +299,11 @@ class ProducerEngine:
     def _tell_metadata_waiters(self) -> None:
         changed, self._metadata_changed = self._metadata_changed, self._loop.create_future()
         changed.set_result(None)
+
+    def backlog(self, topic: str) -> Backlog:
+        """What waits for the topic's partitions. In any thread."""
+        with self.lock:
+            return self.accumulator.backlog(topic, self.clock.monotonic_ms())
 
     async def topic(self, name: str, timeout_ms: int, partition: int | None = None) -> TopicMetadata:
         """What is known of a topic, once it is, and is known to have the partition; `send` needs their number."""

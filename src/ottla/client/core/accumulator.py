@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from ottla.base.types import TopicPartition
 from ottla.client.core.encoded_batch import EncodedBatch, EncodedRows
 from ottla.client.core.lane import FEWEST_PLACES, Lane
-from ottla.client.core.partitioners import StickyChoice
+from ottla.client.core.partitioners import NO_BACKLOG, Backlog, StickyChoice
 from ottla.client.core.producer_batch import Batch, record_size
 from ottla.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, increment_sequence
 from ottla.records.builder import RecordFields
@@ -66,6 +66,8 @@ class Accumulator:
         delivery_timeout_ms: int,
         random_below: Callable[[int], int],
         steady_ms: int = 0,
+        adaptive: bool = True,
+        availability_timeout_ms: int = 0,
     ) -> None:
         """For `steady_ms` after a batch was opened, the time is not asked for every value that is added to it."""
         self.batch_size = batch_size
@@ -80,6 +82,8 @@ class Accumulator:
         self.partitions: dict[TopicPartition, PartitionQueue] = {}
         self.busy: dict[TopicPartition, PartitionQueue] = {}
         """Those of the partitions that have batches. Who was served goes to the end, so that nobody is left out."""
+        self.held_up_since_ms: dict[TopicPartition, int] = {}
+        """Where batches are due: since when the leader could be sent nothing. The sender says so."""
         self.incomplete: dict[Batch, None] = {}
         """Every batch that is not done, oldest first."""
         self.earliest_deadline_ms: int | None = None
@@ -87,6 +91,8 @@ class Accumulator:
         self._delivery_timeout_ms = delivery_timeout_ms
         self._random_below = random_below
         self._steady_ms = steady_ms
+        self._adaptive = adaptive
+        self._availability_timeout_ms = availability_timeout_ms
         self._choices: dict[str, StickyChoice] = {}
         self._fills_batches: dict[str, bool] = {}
         """Whether the topic's last sticky batch was full before it was due, so that the next one will be, too."""
@@ -154,11 +160,28 @@ class Accumulator:
         if self._fills_batches.get(topic):
             # Memory for a batch that will be full is not asked for piece by piece, but there is some for every topic.
             expected_size = max(expected_size, self.free_bytes // (1 + len(self.sticky)))
-        partition = choice.choose(available, partition_count)
+        partition = choice.choose(available, partition_count, lambda: self.backlog(topic, now_ms))
         batch = self.append(topic, partition, record, size, now_ms, expected_size)
         if batch is not None:
             self.sticky[topic] = batch
         return batch
+
+    def backlog(self, topic: str, now_ms: int) -> Backlog:
+        """What another partition of the topic is chosen by."""
+        if not self._adaptive:
+            return NO_BACKLOG
+        waiting = {
+            place.partition: len(queue.queue)
+            for place, queue in self.busy.items()
+            if queue.queue and place.topic == topic
+        }
+        held_up_before_ms = now_ms - self._availability_timeout_ms
+        unavailable = {
+            place.partition
+            for place, since_ms in self.held_up_since_ms.items()
+            if since_ms < held_up_before_ms and place.topic == topic
+        }
+        return Backlog(waiting, unavailable)
 
     def open_lane(self, topic: str, wall_ms: int, now_ms: int) -> None:
         """Lets more values be added after one that was added to the topic's sticky batch just now, at `wall_ms`."""

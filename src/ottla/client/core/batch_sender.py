@@ -85,6 +85,8 @@ class BatchSender:
         self._may_write = may_write
         self._on_transaction_error = on_transaction_error
         self._calls_in_flight: dict[int, int] = {}
+        self._held_up_since_ms: dict[int, int] = {}
+        """Brokers for which something is due that cannot be sent. They have answered nothing since then."""
 
     @property
     def needs_producer_id(self) -> bool:
@@ -105,6 +107,8 @@ class BatchSender:
             round_of_calls = self._one_round(now_ms)
             if not round_of_calls:
                 self._accumulator.close_late_lanes(now_ms)
+                if self._settings.availability_timeout_ms:
+                    self._note_held_up(now_ms)
                 return calls
             calls += round_of_calls
 
@@ -170,6 +174,21 @@ class BatchSender:
             or self._accumulator.waiting > 0
         )
 
+    def _note_held_up(self, now_ms: int) -> None:
+        """After all that can be sent was taken: what is due now waits for its broker (KIP-794).
+
+        A broker that cannot be reached is tried again and again, so only its answer shows that it is not held up.
+        """
+        before = self._held_up_since_ms
+        since_ms = {node_id: before[node_id] for node_id in before if node_id in self._calls_in_flight}
+        partitions: dict[TopicPartition, int] = {}
+        for topic_partition, queue in self._accumulator.busy.items():
+            if queue.queue and self._is_ready(queue, queue.queue[0], now_ms) and self._may_write(topic_partition):
+                node_id = self._metadata.leader_of(*topic_partition)
+                partitions[topic_partition] = since_ms.setdefault(node_id, before.get(node_id, now_ms))
+        self._held_up_since_ms = since_ms
+        self._accumulator.held_up_since_ms = partitions
+
     def _is_current(self, queue: PartitionQueue) -> bool:
         return queue.producer_id == self.producer_id and queue.producer_epoch == self.producer_epoch
 
@@ -233,6 +252,7 @@ class BatchSender:
     ) -> list[Batch]:
         """Takes in a reply; returns the batches that are done because of it."""
         self._call_ended(call)
+        self._held_up_since_ms.pop(call.node_id, None)
         done: list[Batch] = []
         for batch in call.batches:
             result = results.get(batch.topic_partition)

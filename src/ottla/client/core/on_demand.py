@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ottla.client.core.partitioners import Partitioner
+from ottla.client.core.partitioners import Backlog, Partitioner
 from ottla.client.core.producer_options import ProducerSettings
 
 if TYPE_CHECKING:
@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 
 
 def open_table_intake(
-    settings: ProducerSettings, partitioner: Partitioner | None, random_below: Callable[[int], int]
+    settings: ProducerSettings,
+    partitioner: Partitioner | None,
+    random_below: Callable[[int], int],
+    backlog: Callable[[str], Backlog],
 ) -> TableIntake:
     """ImportError, with what to install, if columns cannot be used here."""
     import ottla.records.columns  # noqa: F401  # it says what to install
     from ottla.client.core.table_intake import TableIntake
 
-    return TableIntake(settings, partitioner=partitioner, random_below=random_below)
+    return TableIntake(settings, partitioner=partitioner, random_below=random_below, backlog=backlog)
 
 
 def load_fetched_columns() -> ModuleType:

@@ -84,6 +84,19 @@ PRODUCER_OPTIONS = OptionSet(
         Option("transaction.timeout.ms", Type.INT, 60_000, "When the broker aborts an open transaction.", Between(1)),
         Option("transactional.id", Type.STRING, None, "The name under which transactions survive restarts."),
         Option("partitioner.ignore.keys", Type.BOOLEAN, False, "Whether records with a key are spread as well."),
+        Option(
+            "partitioner.adaptive.partitioning.enable",
+            Type.BOOLEAN,
+            True,
+            "Whether records without a key go less often to partitions for which more batches wait.",
+        ),
+        Option(
+            "partitioner.availability.timeout.ms",
+            Type.LONG,
+            0,
+            "How long a leader may be unable to take what is due before records without a key avoid it; 0: any time.",
+            Between(0),
+        ),
     ),
     elsewhere={
         "key.serializer": "give the producer a function, or an object, as key_serializer=",
@@ -113,6 +126,8 @@ class ProducerSettings(NamedTuple):
     transaction_timeout_ms: int
     transactional_id: str | None
     ignore_keys: bool
+    adaptive_partitioning: bool
+    availability_timeout_ms: int
 
     @classmethod
     def parse(cls, settings: Mapping[str, object]) -> ProducerSettings:
@@ -136,6 +151,8 @@ class ProducerSettings(NamedTuple):
             values.integer("transaction.timeout.ms"),
             values.optional_text("transactional.id"),
             values.flag("partitioner.ignore.keys"),
+            values.flag("partitioner.adaptive.partitioning.enable"),
+            values.integer("partitioner.availability.timeout.ms"),
         )
         return parsed._made_consistent(values.given)
 

@@ -7,6 +7,7 @@ whoever sends a table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from ottla.base.options import MAX_INT
 from ottla.base.types import TopicPartition
 from ottla.client.core.encoded_batch import ASSUMED, EncodedRows, TableColumns
 from ottla.client.core.metadata import TopicMetadata
-from ottla.client.core.partitioners import Partitioner, StickyChoice
+from ottla.client.core.partitioners import Backlog, Partitioner, StickyChoice
 from ottla.client.core.producer_batch import RECORD_OVERHEAD
 from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.errors import ClientError, RecordTooLargeError, SerializationError
@@ -57,11 +58,18 @@ class PreparedTable(NamedTuple):
 
 class TableIntake:
     def __init__(
-        self, settings: ProducerSettings, *, partitioner: Partitioner | None, random_below: Callable[[int], int]
+        self,
+        settings: ProducerSettings,
+        *,
+        partitioner: Partitioner | None,
+        random_below: Callable[[int], int],
+        backlog: Callable[[str], Backlog],
     ) -> None:
+        """`backlog` tells what waits for the partitions of a topic."""
         self._settings = settings
         self._partitioner = partitioner
         self._random_below = random_below
+        self._backlog = backlog
         self._largest = min(settings.max_request_size, settings.buffer_memory)
         self._batch_size = min(settings.largest_batch, settings.buffer_memory, DEFAULT_MAX_BATCH_SIZE)
         self._portion_size = max(self._batch_size, min(_PORTION_BYTES_MAX, settings.buffer_memory // 4))
@@ -170,7 +178,7 @@ class TableIntake:
         batch_size = min(self._batch_size, HEADER_SIZE + largest + _share(int(ends[-1]), self._batch_size))
         taken = 0
         for batch in self._encode_rows(_without_places(rows), topic.name, wall_ms, batch_size):
-            partition = choice.choose(topic.available, topic.partition_count)
+            partition = choice.choose(topic.available, topic.partition_count, partial(self._backlog, topic.name))
             yield TopicPartition(topic.name, partition), EncodedRows(batch.make, batch.size, batch.record_count)
             end = int(ends[batch.first_row + batch.record_count - 1])
             choice.produced(end - taken)
@@ -240,7 +248,8 @@ class TableIntake:
         first = taken = 0
         while first < len(ends):
             last = max(first + 1, int(np.searchsorted(ends, taken + share, side="right")))
-            yield first, last, choice.choose(topic.available, topic.partition_count)
+            partition = choice.choose(topic.available, topic.partition_count, partial(self._backlog, topic.name))
+            yield first, last, partition
             choice.produced(int(ends[last - 1]) - taken)
             first, taken = last, int(ends[last - 1])
 

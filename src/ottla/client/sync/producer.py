@@ -317,7 +317,7 @@ class Producer(Generic[KeyT, ValueT]):
         """
         self._check_usable()
         if self._tables is None:
-            self._tables = open_table_intake(self._settings, self._partitioner, random.randrange)
+            self._tables = open_table_intake(self._settings, self._partitioner, random.randrange, self._engine.backlog)
         columns = TableColumns(
             key_column, value_column, timestamp_column, headers_column, partition_column, topic_column
         )

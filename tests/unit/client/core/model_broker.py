@@ -120,6 +120,8 @@ class World:
             buffer_memory=self.settings.buffer_memory,
             delivery_timeout_ms=self.settings.delivery_timeout_ms,
             random_below=lambda bound: 0,
+            adaptive=self.settings.adaptive_partitioning,
+            availability_timeout_ms=self.settings.availability_timeout_ms,
         )
         self.sender = BatchSender(self.settings, self.accumulator, self.metadata)
         self.logs = [ModelPartition(max_batch_bytes) for _ in range(partitions)]

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 
 import pytest
 
+from ottla.base.types import TopicPartition
 from ottla.client.core.accumulator import Accumulator
-from ottla.client.core.partitioners import RoundRobin, StickyChoice, key_partition
+from ottla.client.core.partitioners import NO_BACKLOG, Backlog
 from ottla.client.core.producer_batch import Batch, record_size
 from ottla.records.builder import RecordFields
-from ottla.records.hashing import partition_for_key
 
 
 def accumulator(batch_size: int = 1000, buffer_memory: int = 10_000) -> Accumulator:
@@ -94,7 +93,13 @@ def test_a_batch_grows_in_steps_and_is_closed_when_memory_ends() -> None:
 
 
 def test_keyless_records_stay_together_and_move_on_after_enough_bytes() -> None:
-    box = Accumulator(batch_size=1000, buffer_memory=10**6, delivery_timeout_ms=1, random_below=lambda bound: bound - 1)
+    box = Accumulator(
+        batch_size=1000,
+        buffer_memory=10**6,
+        delivery_timeout_ms=1,
+        random_below=lambda bound: bound - 1,
+        adaptive=False,
+    )
     places = []
     for _ in range(100):
         record: RecordFields = (None, b"x" * 100, (), 1)
@@ -108,20 +113,39 @@ def test_keyless_records_stay_together_and_move_on_after_enough_bytes() -> None:
     assert set(places) == {1, 2}
 
 
-def test_a_sticky_choice_leaves_a_partition_without_leader() -> None:
-    choice = StickyChoice(100, lambda bound: 0)
-    assert choice.choose((0, 1), 2) == 0
-    assert choice.choose((1,), 2) == 1
-    choice.produced(100)
-    assert choice.choose((1,), 2) == 1
-    assert choice.choose((), 2) in (0, 1)
+def test_the_backlog_of_a_topic_is_what_waits_for_its_partitions() -> None:
+    box = accumulator()
+    for partition in (0, 1, 1):
+        add(box, 900, partition)
+    box.append("u", 2, (None, b"x", (), 1), 20, 5)
+    assert box.backlog("t", 5) == Backlog({0: 1, 1: 2}, set())
+    box.partitions[TopicPartition("t", 0)].queue.clear()
+    assert box.backlog("t", 5).waiting == {1: 2}, "those on their way do not count"
+    assert box.backlog("v", 5) == NO_BACKLOG
 
 
-def test_round_robin_and_keys() -> None:
-    turns = RoundRobin()
-    assert Counter(turns("t", None, None, 4, (0, 2, 3)) for _ in range(9)) == {0: 3, 2: 3, 3: 3}
-    assert turns("u", None, None, 2, ()) == 0
-    assert all(key_partition(b"%d" % key, 7) == partition_for_key(b"%d" % key, 7) for key in range(100))
+def test_without_adaptive_partitioning_nothing_is_said_to_wait() -> None:
+    box = Accumulator(
+        batch_size=1, buffer_memory=1000, delivery_timeout_ms=1, random_below=lambda bound: 0, adaptive=False
+    )
+    add(box, 100)
+    box.held_up_since_ms[TopicPartition("t", 0)] = 0
+    assert box.backlog("t", 10**6) == NO_BACKLOG
+
+
+def test_keyless_records_avoid_the_partition_for_which_batches_wait() -> None:
+    bounds = []
+
+    def draw(bound: int) -> int:
+        bounds.append(bound)
+        return 0
+
+    box = Accumulator(batch_size=1, buffer_memory=10_000, delivery_timeout_ms=1, random_below=draw)
+    add(box, 100, partition=2)
+    add(box, 100, partition=2)
+    batch = box.append_sticky("t", (0, 1, 2), 3, (None, b"x", (), 1), 20, 5)
+    assert batch is not None and batch.partition == 0
+    assert bounds == [3 + 3 + 1]
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])

@@ -20,6 +20,13 @@ def test_defaults_are_safe() -> None:
     assert settings.client.bootstrap_servers == ("a:1", "b:2")
 
 
+def test_partitions_are_chosen_adaptively_by_default_and_none_is_avoided() -> None:
+    settings = parse()
+    assert settings.adaptive_partitioning and settings.availability_timeout_ms == 0
+    settings = parse(partitioner_adaptive_partitioning_enable="false", partitioner_availability_timeout_ms=2**40)
+    assert not settings.adaptive_partitioning and settings.availability_timeout_ms == 2**40
+
+
 def test_values_of_natural_types() -> None:
     settings = parse(linger_ms=7, enable_idempotence=False, acks=1, compression_type="zstd", compression_zstd_level=5)
     assert (settings.linger_ms, settings.idempotent, settings.acks) == (7, False, 1)
@@ -43,6 +50,9 @@ def test_idempotence_gives_way_unless_it_was_asked_for(obstacle: dict[str, objec
         ({"acks": "2"}, "must be one of"),
         ({"compression_type": "lzma"}, "must be one of"),
         ({"linger_ms": -1}, "at least 0"),
+        ({"partitioner_adaptive_partitioning_enable": "yes"}, "must be true or false"),
+        ({"partitioner_availability_timeout_ms": -1}, "at least 0"),
+        ({"partitioner_adaptive_enable": True}, r"did you mean partitioner\.adaptive\.partitioning\.enable\?"),
         ({"linger_ms": object()}, "cannot be a value of type object"),
         ({"security_protocol": "SSL"}, "must be one of PLAINTEXT"),
         ({"batch_sizes": 1}, r"did you mean batch\.size\?"),

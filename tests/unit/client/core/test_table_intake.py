@@ -8,6 +8,7 @@ from ottla.base.types import NIL_UUID
 from ottla.client.core.encoded_batch import ASSUMED
 from ottla.client.core.metadata import PartitionLeader, TopicMetadata
 from ottla.client.core.on_demand import open_table_intake
+from ottla.client.core.partitioners import NO_BACKLOG
 from ottla.client.core.producer_options import ProducerSettings
 
 pa = pytest.importorskip("pyarrow")
@@ -17,7 +18,7 @@ TOPIC = TopicMetadata("t", NIL_UUID, False, {0: PartitionLeader(0, 0)}, (0,), 0)
 
 def test_every_batch_fits_into_a_request() -> None:
     settings = ProducerSettings.parse({"bootstrap.servers": "x:1", "max.request.size": "20000"})
-    intake = open_table_intake(settings, None, lambda bound: 0)
+    intake = open_table_intake(settings, None, lambda bound: 0, lambda topic: NO_BACKLOG)
     rows = [bytes(1000)] * 100 + [bytes(19_900)]
     prepared = intake.prepare("t", pa.table({"value": rows}), ASSUMED, 0)
     batches = [rows for _, rows in intake.encode(prepared, {"t": TOPIC})]
