@@ -311,9 +311,9 @@ class Batch:
             part.parent = self
 
     def settle_parents(self) -> Iterator[Batch]:
-        """The batches that are done now because this part of them is."""
+        """The batches that are done now because this part of them is. Of several parts, only the first gives them."""
         parent = self.parent
-        while parent is not None and all(part.done for part in parent.parts):
+        while parent is not None and not parent.done and all(part.done for part in parent.parts):
             parent.done = True
             yield parent
             parent = parent.parent

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ottla.base.errors import ErrorCode
 from ottla.client.core.batch_sender import PartitionResult
-from ottla.client.errors import DeliveryTimeoutError, RecordTooLargeError
+from ottla.client.errors import ClientClosedError, DeliveryTimeoutError, RecordTooLargeError
 from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.header import encode_request_frame
 from tests.unit.client.core.model_broker import TOPIC, World
@@ -242,6 +242,23 @@ def test_one_record_that_is_too_large_fails_and_the_others_go_on() -> None:
     outcomes = [batch.error_of(index) for batch, index, _ in world.receipts]
     assert outcomes[0] is None and outcomes[2] is None
     assert isinstance(outcomes[1], RecordTooLargeError)
+
+
+@pytest.mark.parametrize("how", ["expired", "closed"])
+def test_a_batch_whose_parts_fail_together_is_done_once(how: str) -> None:
+    world = World(max_batch_bytes=80, **{"batch.size": 400, "linger.ms": 0})
+    for _ in range(8):
+        world.send()
+    world.pump()
+    for _ in range(2):
+        world.handle(0)
+        world.reply(0)
+        world.pump()
+    late_ms = world.now_ms + 120_000
+    done = world.sender.expire(late_ms) if how == "expired" else world.sender.fail_all(ClientClosedError("closed"))
+    assert world.receipts[0][0] in done
+    assert len(done) == len(set(done))
+    assert world.accumulator.free_bytes == world.accumulator.buffer_memory
 
 
 def test_retries_are_counted_and_pause_longer_each_time() -> None:
