@@ -165,6 +165,28 @@ def test_an_abort_of_which_only_the_new_epoch_is_missing(client: Client, own: Em
     assert values_of(own.bootstrap_servers, new_topic, committed=True) == [b"kept"]
 
 
+def test_the_next_transaction_does_not_miss_what_an_abort_has_lost(
+    client: Client, own: EmbeddedBroker, new_topic: str
+) -> None:
+    own.create_topic(new_topic)
+    with client(settings_of(own, new_topic, **{"max.block.ms": 10_000, "linger.ms": 0})) as producer:
+        with producer.transaction():
+            producer.send(new_topic, b"first")
+        producer.begin_transaction()
+        producer.send(new_topic, b"aborted").result(10)
+        unanswered = own.faults.drop(ApiKey.PRODUCE)
+        dropped = producer.send(new_topic, b"lost")
+        if isinstance(producer, AioClient):
+            producer.runner.run(_until(unanswered))
+        unanswered.wait()
+        producer.abort_transaction()
+        with pytest.raises(TransactionAbortedError):
+            dropped.result(10)
+        with producer.transaction():
+            producer.send(new_topic, b"next")
+    assert values_of(own.bootstrap_servers, new_topic, committed=True) == [b"first", b"next"]
+
+
 def test_an_abort_waits_until_it_is_known_whether_there_is_anything_to_abort(
     client: Client, own: EmbeddedBroker, new_topic: str
 ) -> None:

@@ -290,6 +290,9 @@ class BatchSender:
         if batch.done:  # its time was up while it was on its way
             return
         if self.giving_up is not None:
+            if self._on_transaction_error is not None:
+                # It takes its number with it, which those of the next transaction would not follow.
+                self._on_transaction_error(self.giving_up)
             batch.fail(self.giving_up)
             done.append(batch)
             return
