@@ -153,9 +153,9 @@ class BatchSender:
         if head.refused:
             if queue.in_flight:
                 return None
-            for batch in queue.queue:
-                if batch.maybe_stored and not batch.refused:
-                    return batch if batch.retry_at_ms <= now_ms else None
+            unsure = _first_unsure(queue)
+            if unsure is not None:
+                return unsure if unsure.retry_at_ms <= now_ms else None
             self._number_anew(queue)
             if self.producer_id < 0:
                 return None
@@ -236,7 +236,8 @@ class BatchSender:
         for queue in self._accumulator.busy.values():
             if queue.queue and wake_ms is not None:
                 head = queue.queue[0]
-                due_ms = max(head.retry_at_ms, head.opened_ms + self._settings.linger_ms)
+                first = (_first_unsure(queue) or head) if head.refused else head
+                due_ms = max(first.retry_at_ms, head.opened_ms + self._settings.linger_ms)
                 if now_ms < due_ms < wake_ms:
                     wake_ms = due_ms
         return wake_ms
@@ -437,3 +438,8 @@ class BatchSender:
         for batch in every:
             self._accumulator.release(batch)
         return every
+
+
+def _first_unsure(queue: PartitionQueue) -> Batch | None:
+    """The first batch of which the broker has yet to say whether it is stored, behind one that it has refused."""
+    return next((batch for batch in queue.queue if batch.maybe_stored and not batch.refused), None)

@@ -163,6 +163,24 @@ def test_a_restarted_broker_that_recognises_only_the_last_batch_has_stored_the_o
     assert offsets == [0, -1, -1, -1, -1, 5]
 
 
+def test_what_a_refused_batch_waits_for_is_not_forgotten() -> None:
+    world = filled(2)
+    world.disconnect(0)
+    world.now_ms += 200
+    world.pump()
+    world.handle(0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.handle(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    while world.reply(0):
+        pass
+    world.pump()
+    assert not world.connections[0]
+    wake_ms = world.sender.next_wake_ms(world.now_ms)
+    assert wake_ms is not None and wake_ms <= world.now_ms + 200
+    world.now_ms = wake_ms
+    world.pump()
+    assert world.connections[0]
+
+
 def test_a_gap_is_closed_by_a_new_epoch() -> None:
     world = filled(3)
     world.handle(0, ErrorCode.INVALID_RECORD)
