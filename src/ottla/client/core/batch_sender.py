@@ -126,6 +126,8 @@ class BatchSender:
                 continue
             node_id = self._metadata.leader_of(*topic_partition)
             if node_id == NO_LEADER:
+                # The topic may have been forgotten: its records wait for longer than metadata.max.idle.ms.
+                self._metadata.use(batch.topic, now_ms)
                 self._metadata.request_update()
                 continue
             if node_id not in calls and self._calls_in_flight.get(node_id, 0) >= most:

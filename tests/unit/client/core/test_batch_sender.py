@@ -306,6 +306,18 @@ def test_a_reply_that_names_the_new_leader_saves_the_question() -> None:
     assert len(world.connections[1]) == 1
 
 
+def test_a_topic_whose_records_wait_is_not_forgotten() -> None:
+    world = World(**{"batch.size": 0, "linger.ms": 0, "delivery.timeout.ms": 3_600_000})
+    world.leaders[0] = -1
+    world.learn_metadata()
+    world.send()
+    world.now_ms += 600_000
+    world.metadata.topics_to_ask(world.now_ms)
+    world.pump()
+    assert world.metadata.topics_to_ask(world.now_ms) == [TOPIC]
+    assert world.metadata.next_refresh_ms() <= world.now_ms
+
+
 def test_an_error_that_concerns_the_whole_client_fails_everything() -> None:
     world = filled(3)
     world.handle(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
