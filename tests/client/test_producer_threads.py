@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ottla.client import sync
+from ottla.client.core.metadata import MetadataCache
 from ottla.client.core.partitioners import Partitioner
 from ottla.client.errors import ClientClosedError, ConcurrentUseError, ForkedError
 from ottla.testing import ApiKey, EmbeddedBroker
@@ -280,6 +281,23 @@ def test_close_ends_all_waiting() -> None:
         for thread in threads:
             thread.join(10)
             assert isinstance(told.get(timeout=10), ClientClosedError)
+
+
+def test_what_is_known_of_topics_changes_while_no_thread_looks(
+    broker: BrokerProcess, new_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that a thread asked for meanwhile went unnoticed, or ended the producer: the dictionary had grown."""
+    with sync.Producer(bootstrap_servers=broker.bootstrap) as producer:
+        metadata = producer._engine.metadata
+        was_held: list[bool] = []
+
+        def update(*arguments: Any) -> None:
+            was_held.append(producer._lock.locked())
+            MetadataCache.update(metadata, *arguments)
+
+        monkeypatch.setattr(metadata, "update", update)
+        producer.partitions_for(new_topic)
+    assert was_held and all(was_held)
 
 
 def test_close_in_the_midst_of_calls(broker: BrokerProcess, new_topic: str) -> None:

@@ -199,6 +199,9 @@ class ClusterLink:
             await asyncio.sleep(pause_ms / 1000)
 
     async def refresh_metadata(self, topics: list[str] | None, now_ms: int, *, create_missing: bool = False) -> None:
+        self.metadata.update(await self.ask_metadata(topics, create_missing=create_missing), now_ms)
+
+    async def ask_metadata(self, topics: list[str] | None, *, create_missing: bool = False) -> MetadataResponse:
         request = MetadataRequest(
             topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
             allow_auto_topic_creation=create_missing,
@@ -206,7 +209,7 @@ class ClusterLink:
         response = await self.request_any(lambda link: (request, link.version_for(MetadataRequest)), MetadataResponse)
         if response.error_code:
             raise kafka_error(response.error_code)
-        self.metadata.update(response, now_ms)
+        return response
 
     async def find_coordinator(self, key: str, kind: int) -> int:
         """The node that coordinates a group or a transactional id; KafkaError, often a passing one, if none does."""

@@ -286,11 +286,14 @@ class ProducerEngine:
         try:
             with self.lock:
                 topics = self.metadata.topics_to_ask(now_ms)
-            await self.link.refresh_metadata(topics, now_ms, create_missing=True)
+            response = await self.link.ask_metadata(topics, create_missing=True)
+            with self.lock:
+                self.metadata.update(response, now_ms)
             self.metadata_error = None
         except OttlaError as e:
             self.metadata_error = e if isinstance(e, KafkaError) else KafkaError(str(e))
-            self.metadata.update_failed(self.clock.monotonic_ms())
+            with self.lock:
+                self.metadata.update_failed(self.clock.monotonic_ms())
         finally:
             self._refreshing = False
         self._tell_metadata_waiters()
