@@ -219,6 +219,7 @@ class Producer(Generic[KeyT, ValueT]):
             if metadata is None:
                 metadata = await engine.topic(prepared.topic, self._settings.max_block_ms, prepared.partition)
                 self._check_sendable(engine)
+                now_ms = engine.clock.monotonic_ms()
 
             def append(now_ms: int) -> Batch | None:
                 return intake.append(prepared, metadata, now_ms, int(time.time() * 1000))
@@ -263,13 +264,15 @@ class Producer(Generic[KeyT, ValueT]):
                 future = await self.send(topic, value)
                 futures.add(future._source, future._number, 1)
             return futures
-        now_ms = engine.clock.monotonic_ms()
-        deadline_ms = now_ms + self._settings.max_block_ms
-        known = engine.metadata.find(topic, now_ms) or await engine.topic(topic, self._settings.max_block_ms)
+        known = engine.metadata.find(topic, engine.clock.monotonic_ms())
+        if known is None:
+            known = await engine.topic(topic, self._settings.max_block_ms)
         add = intake.append_values
         start = 0
         while start < len(values):
             self._check_sendable(engine)
+            now_ms = engine.clock.monotonic_ms()
+            deadline_ms = now_ms + self._settings.max_block_ms
             place = add(prepared, start, known, now_ms)
             if place is None:
                 place = await self._wait_for_memory(partial(add, prepared, start, known), deadline_ms)

@@ -235,6 +235,7 @@ class Producer(Generic[KeyT, ValueT]):
                 metadata = self._engine.metadata.find(prepared.topic, now_ms, prepared.partition)
             if metadata is None:
                 metadata = self._wait_for_topic(prepared.topic, prepared.partition)
+                now_ms = self._engine.clock.monotonic_ms()
 
             def append(now_ms: int) -> Batch | None:
                 return intake.append(prepared, metadata, now_ms, int(_time_s() * 1000))
@@ -271,15 +272,15 @@ class Producer(Generic[KeyT, ValueT]):
                 future = self.send(topic, value)
                 futures.add(future._source, future._number, 1)
             return futures
-        now_ms = self._engine.clock.monotonic_ms()
-        deadline_ms = now_ms + self._settings.max_block_ms
         with self._lock:
-            metadata = self._engine.metadata.find(topic, now_ms)
+            metadata = self._engine.metadata.find(topic, self._engine.clock.monotonic_ms())
         if metadata is None:
             metadata = self._wait_for_topic(topic)
         add, known = self._intake.append_values, metadata
         start = 0
         while start < len(values):
+            now_ms = self._engine.clock.monotonic_ms()
+            deadline_ms = now_ms + self._settings.max_block_ms
             with self._lock:
                 self._check_sendable()
                 try:

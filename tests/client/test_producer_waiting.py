@@ -1,0 +1,42 @@
+"""What a record has to wait for before it is in a batch, which takes nothing from the time it has from then on."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ottla.testing import ApiKey, EmbeddedBroker
+from tests.client.producers import AioClient, SyncClient
+
+Client = type[SyncClient] | type[AioClient]
+
+pytestmark = pytest.mark.parametrize("client", [SyncClient, AioClient], ids=lambda kind: kind.name)
+
+
+def test_a_topic_that_is_long_in_coming(client: Client) -> None:
+    with (
+        EmbeddedBroker(config={"auto.create.topics.enable": False}) as embedded,
+        client(
+            bootstrap_servers=embedded.bootstrap_servers, linger_ms=0, delivery_timeout_ms=300, request_timeout_ms=300
+        ) as producer,
+    ):
+        created = threading.Timer(0.4, embedded.create_topic, ["late"])
+        created.start()
+        assert producer.send("late", b"").result(10).offset == 0
+        created.join()
+
+
+def test_many_values_for_which_there_is_never_memory_for_long(client: Client) -> None:
+    """As long as some of them are taken within max.block.ms, it may take longer until all of them are."""
+    with (
+        EmbeddedBroker() as embedded,
+        client(
+            bootstrap_servers=embedded.bootstrap_servers, buffer_memory=40_000, batch_size=20_000, max_block_ms=400
+        ) as producer,
+    ):
+        embedded.create_topic("t")
+        embedded.faults.delay(ApiKey.PRODUCE, 50, times=None)
+        futures = producer.send_many("t", [bytes(900)] * 400)
+        producer.flush()
+        assert len(futures) == 400 and futures.done()
