@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+
+import pytest
 
 import pytest
 
@@ -72,3 +75,21 @@ def test_close_ends_the_waiting_for_memory() -> None:
         broker.create_topic("t")
         told = asyncio.run(close_while_sends_wait(broker))
         assert [type(error) for error in told] == [ClientClosedError] * 3
+
+
+def test_a_callback_may_end_the_program_when_everybody_has_been_told() -> None:
+    told: list[object] = []
+
+    async def send(broker: EmbeddedBroker) -> None:
+        async with aio.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for topic in ("t", "u"):
+                await producer.partitions_for(topic)
+            await producer.send("t", b"", on_delivery=lambda *_: sys.exit(3))
+            await producer.send("u", b"", on_delivery=lambda *outcome: told.append(outcome))
+            await asyncio.sleep(10)
+
+    with EmbeddedBroker() as broker:
+        with pytest.raises(SystemExit) as raised:
+            asyncio.run(send(broker))
+        assert raised.value.code == 3
+        assert len(told) == 1

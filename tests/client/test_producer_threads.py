@@ -133,9 +133,12 @@ def test_callbacks_of_futures_are_called_once_and_may_send(broker: BrokerProcess
     assert values_of(broker.bootstrap, new_topic) == [b"first", b"second"]
 
 
-def test_a_callback_that_raises_does_not_stop_the_producer(broker: BrokerProcess, new_topic: str) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("the user's mistake"), SystemExit(1)], ids=["mistake", "exit"])
+def test_a_callback_that_raises_does_not_stop_the_producer(
+    broker: BrokerProcess, new_topic: str, error: BaseException
+) -> None:
     def fail(*_: object) -> None:
-        raise RuntimeError("the user's mistake")
+        raise error
 
     with sync.Producer(bootstrap_servers=broker.bootstrap) as producer:
         producer.send(new_topic, b"0", on_delivery=fail).result(10)

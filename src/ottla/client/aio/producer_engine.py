@@ -17,6 +17,7 @@ from ottla.base.clock import SystemClock
 from ottla.base.errors import ERRORS, ErrorCode, KafkaError, OttlaError
 from ottla.base.memory import keep_freed_memory
 from ottla.client.aio.cluster_link import ClusterLink
+from ottla.client.aio.exits import EXITS
 from ottla.client.aio.produce_requests import ProduceReply, ProduceRequests
 from ottla.client.core.accumulator import Accumulator
 from ottla.client.core.batch_sender import BatchSender, ProduceCall
@@ -274,10 +275,20 @@ class ProducerEngine:
             # As in Java, callbacks have run when a future is done. Nobody waits for those of other batches.
             try:
                 for callback, metadata, error in batch.outcomes():
-                    _call_safely(callback, metadata, error)
+                    self._call_safely(callback, metadata, error)
             finally:
                 for waiter in batch.announce():
-                    _call_safely(waiter)
+                    self._call_safely(waiter)
+
+    def _call_safely(self, callback: Callable[..., object], *arguments: object) -> None:
+        """The callback is the user's; its failure must not stop the producer."""
+        try:
+            callback(*arguments)
+        except Exception:
+            log.exception("a delivery callback failed")
+        except EXITS as e:
+            # It ends the event loop, which is what it is for, but not in the midst of telling others.
+            self._loop.call_soon(_raise, e)
 
     # Metadata and the producer id
 
@@ -406,12 +417,8 @@ class ProducerEngine:
                 self.sender.flushing -= 1
 
 
-def _call_safely(callback: Callable[..., object], *arguments: object) -> None:
-    try:
-        callback(*arguments)
-    except Exception:
-        # The callback is the user's; its failure must not stop the producer.
-        log.exception("a delivery callback failed")
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 async def wait_done(batch: Batch, loop: asyncio.AbstractEventLoop) -> None:

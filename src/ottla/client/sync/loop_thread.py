@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, wait
@@ -10,12 +11,14 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from ottla.client.aio.exits import KeptExit, keep_exit
+from ottla.client.aio.exits import EXITS, KeptExit, keep_exit
 from ottla.client.errors import ConcurrentUseError
 from ottla.client.sync.forks import forget_forks, watch_forks
 from ottla.client.sync.shared_loop import cancel_the_rest, closed_meanwhile
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _UNWIND_S = 5.0
 """How long a call that is given up waits until its work has stopped: at once, unless a callback blocks the loop."""
@@ -36,7 +39,12 @@ class LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_forever()
+            while not self._is_stopping:
+                try:
+                    self.loop.run_forever()
+                except EXITS:
+                    # Of a callback. As in any thread it does not end the process; and others need this one.
+                    log.exception("a callback wanted to end the process, which only the main thread can")
         finally:
             self.loop.run_until_complete(cancel_the_rest())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
