@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import ottla
 from ottla.base.types import TopicPartition
 from ottla.client.core.producer_transaction import TransactionState
-from ottla.client.errors import ClientError, TransactionAbortedError, TransactionStateError
+from ottla.client.errors import ClientError, DeliveryTimeoutError, TransactionAbortedError, TransactionStateError
 from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode, Fault
 from tests.client.producers import AioClient, SyncClient, values_of
 
@@ -338,6 +339,31 @@ def test_dropped_records_say_what_went_wrong(client: Client, own: EmbeddedBroker
         own.faults.error(ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         error = _error_of(lambda: producer.send(new_topic, b"dropped").result(10))
         assert error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED and error.requires_abort
+        producer.abort_transaction()
+
+
+def test_when_one_record_is_too_late_the_others_need_not_wait(
+    client: Client, own: EmbeddedBroker, new_topic: str
+) -> None:
+    own.create_topic(new_topic, partitions=2)
+    quick = {"linger.ms": 0, "delivery.timeout.ms": 1000, "max.block.ms": 10_000}
+    with client(settings_of(own, new_topic, **quick)) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for partition in range(2):
+            producer.send(new_topic, b"", partition=partition).result(10)
+            own.take_leader_away(new_topic, partition)
+        early = producer.send(new_topic, b"", partition=0)
+        if isinstance(producer, AioClient):
+            producer.runner.run(asyncio.sleep(0.8))
+        else:
+            time.sleep(0.8)
+        late = producer.send(new_topic, b"", partition=1)
+        for future in (early, late):
+            with pytest.raises(DeliveryTimeoutError, match=f"{new_topic}-0"):
+                future.result(0.6)
+        for partition in range(2):
+            own.elect_leader(new_topic, partition)
         producer.abort_transaction()
 
 

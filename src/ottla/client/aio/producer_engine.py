@@ -177,9 +177,11 @@ class ProducerEngine:
             late = self.sender.expire(now_ms)
             calls = self.sender.drain(now_ms)
             wake_ms = self.sender.next_wake_ms(now_ms)
-        self.finish(late)
         for call in calls:
             self._requests.start(call)
+        if late:
+            self.finish(late)
+            self.give_up_records()
         if self.sender.needs_producer_id and not self._asking_producer_id:
             self._asking_producer_id = True
             self.spawn(self._ask_producer_id())
