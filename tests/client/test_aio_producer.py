@@ -1,17 +1,20 @@
-"""What only the producer for asyncio has to bear: tasks that wait for it while another one closes it."""
+"""What only the producer for asyncio has to bear: tasks that wait for it, behind each other, or while it is closed."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 
 import pytest
 
 import pytest
 
 from ottla import RecordMetadata, aio
-from ottla.errors import ClientClosedError
+from ottla.client.aio.producer_engine import ProducerEngine
+from ottla.errors import BufferExhaustedError, ClientClosedError, MetadataTimeoutError
 from ottla.testing import ApiKey, EmbeddedBroker, Fault
+from tests.client.producers import values_of
 
 
 async def until_met(fault: Fault) -> None:
@@ -93,3 +96,105 @@ def test_a_callback_may_end_the_program_when_everybody_has_been_told() -> None:
             asyncio.run(send(broker))
         assert raised.value.code == 3
         assert len(told) == 1
+
+
+async def send_in_order(producer: aio.Producer, topic: str, sizes: Sequence[int]) -> None:
+    """Each send in a task of its own, some of them in the same round of the loop."""
+    sends = []
+    for number, size in enumerate(sizes):
+        sends.append(asyncio.create_task(producer.send(topic, b"%d:%s" % (number, bytes(size)))))
+        if not number % 7:
+            await asyncio.sleep(0)
+    await asyncio.gather(*sends)
+
+
+def numbers_in(broker: EmbeddedBroker, topic: str) -> list[int]:
+    values = values_of(broker.bootstrap_servers, topic)
+    return [int(value.partition(b":")[0]) for value in values if value is not None]
+
+
+def test_sends_do_not_overtake_those_that_wait_for_memory() -> None:
+    sizes = [100, 5000, 3, 15_000] * 200
+
+    async def send(broker: EmbeddedBroker) -> None:
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "buffer.memory": 60_000, "batch.size": 20_000}
+        async with aio.Producer(settings, linger_ms=0) as producer:
+            await producer.partitions_for("t")
+            await send_in_order(producer, "t", sizes)
+            await producer.flush()
+            assert producer._engine is not None
+            accumulator = producer._engine.accumulator
+            assert (accumulator.free_bytes, accumulator.waiting) == (60_000, 0)
+
+    with EmbeddedBroker() as broker:
+        broker.create_topic("t")
+        asyncio.run(send(broker))
+        assert numbers_in(broker, "t") == list(range(len(sizes)))
+
+
+def test_sends_do_not_overtake_those_that_wait_for_their_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 200
+
+    async def send(broker: EmbeddedBroker) -> None:
+        async with aio.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            sends: list[asyncio.Task[aio.SendFuture]] = []
+            tell = ProducerEngine._tell_metadata_waiters
+
+            def start() -> None:
+                sends.append(asyncio.create_task(producer.send("new", b"%d:" % len(sends))))
+
+            def tell_and_start(engine: ProducerEngine) -> None:
+                tell(engine)
+                start()
+
+            monkeypatch.setattr(ProducerEngine, "_tell_metadata_waiters", tell_and_start)
+            for _ in range(10):
+                start()
+            while not sends[0].done():
+                await asyncio.sleep(0)
+            while len(sends) < count:
+                start()
+                await asyncio.sleep(0)
+            await asyncio.gather(*sends)
+
+    with EmbeddedBroker() as broker:
+        asyncio.run(send(broker))
+        assert numbers_in(broker, "new") == list(range(count))
+
+
+def test_who_waits_in_vain_holds_up_nobody_else() -> None:
+    """For a topic, for a partition, and for more memory than there is."""
+
+    async def send(broker: EmbeddedBroker) -> list[object]:
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "buffer.memory": 50_000, "max.block.ms": 700}
+        async with aio.Producer(settings, linger_ms=0, delivery_timeout_ms=30_000) as producer, asyncio.timeout(20):
+            for partition in range(2):
+                await producer.send("t", b"", partition=partition)
+            await producer.flush()
+            in_vain = [
+                asyncio.create_task(producer.send("nowhere", b"")),
+                asyncio.create_task(producer.send("t", b"", partition=7)),
+            ]
+            await asyncio.sleep(0.05)
+            assert (await producer.send_and_wait("t", b"", partition=0)).offset == 1
+            assert (await producer.send_and_wait("t", b"", key=b"k")).offset
+            broker.take_leader_away("t", 1)
+            await producer.send("t", bytes(20_000), partition=1)
+            in_vain.append(asyncio.create_task(producer.send("t", bytes(40_000), partition=0)))
+            await asyncio.sleep(0)
+            assert not in_vain[2].done()
+            sent = await producer.send("t", b"", partition=0)
+            assert in_vain[2].done()
+            await sent
+            cancelled = asyncio.create_task(producer.send("t", bytes(40_000), partition=0))
+            following = asyncio.create_task(producer.send("t", b"", partition=0))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            await (await following)
+            broker.elect_leader("t", 1)
+            return [*await asyncio.gather(*in_vain, return_exceptions=True)]
+
+    with EmbeddedBroker(config={"auto.create.topics.enable": False}) as broker:
+        broker.create_topic("t", partitions=2)
+        told = asyncio.run(send(broker))
+        assert [type(error) for error in told] == [MetadataTimeoutError, MetadataTimeoutError, BufferExhaustedError]

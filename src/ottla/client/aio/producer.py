@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.aio.send_futures import SendFuture, SendFutures, TableFuture
+from ottla.client.aio.send_lines import SendLines
 from ottla.client.aio.transactions import Offsets, Transactions
 from ottla.client.core.encoded_batch import TableColumns
 from ottla.client.core.lane import Lane
@@ -21,7 +21,6 @@ from ottla.client.core.offset_requests import Membership
 from ottla.client.core.on_demand import open_table_intake
 from ottla.client.core.partitioners import Partitioner
 from ottla.client.core.producer_batch import (
-    Batch,
     DeliveryCallback,
     RecordMetadata,
     copy_of,
@@ -42,12 +41,10 @@ from ottla.client.core.record_intake import (
     listed,
 )
 from ottla.client.core.settings import merge_settings
-from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, TransactionStateError
+from ottla.client.errors import ClientClosedError, ClientError, TransactionStateError
 
 if TYPE_CHECKING:
     from ottla.client.core.table_intake import TableIntake
-
-T = TypeVar("T")
 
 _BYTES: Any = bytes
 """mypy would take code behind `is bytes` for code that is never run: who knows what a producer takes."""
@@ -124,7 +121,7 @@ class Producer(Generic[KeyT, ValueT]):
         self._transactions: Transactions | None = None
         self._tables: TableIntake | None = None
         self._lanes: dict[str, Lane] = {}
-        self._memory_waiters: deque[asyncio.Future[None]] = deque()
+        self._lines = SendLines(self._settings, self._check_sendable)
         self._preparing = asyncio.Lock()
         self._closed = False
 
@@ -132,13 +129,13 @@ class Producer(Generic[KeyT, ValueT]):
         """Finds the cluster; ClusterUnreachableError if no bootstrap server answers."""
         if self._engine is not None or self._closed:
             raise ClientClosedError("a producer can be started only once")
-        engine = ProducerEngine(self._settings, lock=nullcontext(), on_memory=self._memory_freed)
+        engine = ProducerEngine(self._settings, lock=nullcontext(), on_memory=self._lines.serve)
         try:
             await engine.start()
         except BaseException:
             engine.close()
             raise
-        self._engine = engine
+        self._engine = self._lines.engine = engine
         if engine.transaction is not None:
             self._transactions = Transactions(engine, engine.transaction)
         self._intake = RecordIntake(
@@ -209,46 +206,49 @@ class Producer(Generic[KeyT, ValueT]):
             except (KeyError, IndexError, TypeError):
                 pass  # there is no lane, or its places are taken; or that was no name
         engine, intake = self._started()
-        self._check_sendable(engine)
+        self._check_sendable()
+        lines = self._lines
         record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
         try:
             prepared = await self._prepare_in_turn(record) if intake.may_wait else intake.prepare(record)
             now_ms = engine.clock.monotonic_ms()
-            metadata = engine.metadata.find(prepared.topic, now_ms, prepared.partition)
+            metadata = lines.find_topic(prepared.topic, prepared.partition, now_ms)
             deadline_ms = now_ms + self._settings.max_block_ms
             if metadata is None:
-                metadata = await engine.topic(prepared.topic, self._settings.max_block_ms, prepared.partition)
-                self._check_sendable(engine)
+                metadata = await lines.wait_for_topic(prepared.topic, prepared.partition, now_ms)
+                self._check_sendable()
                 now_ms = engine.clock.monotonic_ms()
 
-            def append(now_ms: int) -> Batch | None:
-                return intake.append(prepared, metadata, now_ms, int(time.time() * 1000))
+            def append(now_ms: int) -> SendFuture | None:
+                batch = intake.append(prepared, metadata, now_ms, int(time.time() * 1000))
+                if batch is None:
+                    return None
+                index = batch.record_count - 1
+                if not index:
+                    engine.wake()
+                if on_delivery is not None:
+                    batch.callbacks.append((index, on_delivery))
+                for interceptor in intake.interceptors:
+                    batch.callbacks.append((index, interceptor.on_acknowledgement))
+                if lines.would_be_overtaken(prepared.topic):
+                    batch.close_lane()
+                return SendFuture.of(batch, index)
 
-            batch = append(now_ms)
-            if batch is None:
-                batch = await self._wait_for_memory(append, deadline_ms)
+            added = None if lines.memory else append(now_ms)
+            return added if added is not None else await lines.wait_for_memory(append, deadline_ms)
         except (Exception, asyncio.CancelledError) as e:
             intake.refused(e)
             raise
-        index = batch.record_count - 1
-        if not index:
-            engine.wake()
-        if on_delivery is not None:
-            batch.callbacks.append((index, on_delivery))
-        for interceptor in intake.interceptors:
-            batch.callbacks.append((index, interceptor.on_acknowledgement))
-        return SendFuture.of(batch, index)
 
     async def _prepare_in_turn(self, record: ProducerRecord) -> PreparedRecord:
         """With a serializer that may have to ask somebody: no record overtakes one that waits for that."""
         async with self._preparing:
-            engine, intake = self._started()
+            _, intake = self._started()
             record = intake.intercept(record)
             if not intake.waits_to_serialize(record):
                 return intake.serialize(record)
             prepared = await asyncio.to_thread(intake.serialize, record)
-            self._started()
-            self._check_sendable(engine)
+            self._check_sendable()
             return prepared
 
     async def send_many(self, topic: str, values: Iterable[ValueT | None]) -> SendFutures:
@@ -264,18 +264,20 @@ class Producer(Generic[KeyT, ValueT]):
                 future = await self.send(topic, value)
                 futures.add(future._source, future._number, 1)
             return futures
-        known = engine.metadata.find(topic, engine.clock.monotonic_ms())
+        now_ms = engine.clock.monotonic_ms()
+        lines = self._lines
+        known = lines.find_topic(topic, None, now_ms)
         if known is None:
-            known = await engine.topic(topic, self._settings.max_block_ms)
+            known = await lines.wait_for_topic(topic, None, now_ms)
         add = intake.append_values
         start = 0
         while start < len(values):
-            self._check_sendable(engine)
+            self._check_sendable()
             now_ms = engine.clock.monotonic_ms()
             deadline_ms = now_ms + self._settings.max_block_ms
-            place = add(prepared, start, known, now_ms)
+            place = None if lines.memory else add(prepared, start, known, now_ms)
             if place is None:
-                place = await self._wait_for_memory(partial(add, prepared, start, known), deadline_ms)
+                place = await lines.wait_for_memory(partial(add, prepared, start, known), deadline_ms)
             batch, first_index, end = place
             futures.add(batch, first_index, end - start)
             start = end
@@ -310,19 +312,20 @@ class Producer(Generic[KeyT, ValueT]):
         )
         prepared = self._tables.prepare(topic, table, columns, int(time.time() * 1000))
         now_ms = engine.clock.monotonic_ms()
+        lines = self._lines
         topics: dict[str, TopicMetadata] = {}
         for name in prepared.topics:
             highest = self._tables.highest_partition(prepared, name)
-            known = engine.metadata.find(name, now_ms, highest)
-            topics[name] = known or await engine.topic(name, self._settings.max_block_ms, highest)
+            known = lines.find_topic(name, highest, now_ms)
+            topics[name] = known or await lines.wait_for_topic(name, highest, now_ms)
         future = TableFuture()
         for target, rows in self._tables.encode(prepared, topics):
-            self._check_sendable(engine)
+            self._check_sendable()
             append = partial(engine.accumulator.append_encoded, target, rows)
             now_ms = engine.clock.monotonic_ms()
-            batch = append(now_ms)
+            batch = None if lines.memory else append(now_ms)
             if batch is None:
-                batch = await self._wait_for_memory(append, now_ms + self._settings.max_block_ms)
+                batch = await lines.wait_for_memory(append, now_ms + self._settings.max_block_ms)
             future.add(batch)
             engine.wake()
             # It goes out now, as far as the broker takes it, and others in the loop get their turn.
@@ -335,40 +338,12 @@ class Producer(Generic[KeyT, ValueT]):
         """`send`, and wait until the record is stored. Many of these at once are far slower than many sends."""
         return await (await self.send(topic, value, key, **options))
 
-    def _check_sendable(self, engine: ProducerEngine) -> None:
-        self._started()
+    def _check_sendable(self) -> None:
+        engine, _ = self._started()
         if engine.sender.fatal_error is not None:
             raise copy_of(engine.sender.fatal_error)
         if engine.transaction is not None:
             engine.transaction.check_sending()
-
-    async def _wait_for_memory(self, append: Callable[[int], T | None], deadline_ms: int) -> T:
-        engine, _ = self._started()
-        loop = asyncio.get_running_loop()
-        engine.accumulator.waiting += 1
-        try:
-            while True:
-                engine.wake()
-                waiter: asyncio.Future[None] = loop.create_future()
-                self._memory_waiters.append(waiter)
-                left_ms = deadline_ms - engine.clock.monotonic_ms()
-                try:
-                    async with asyncio.timeout(max(0, left_ms) / 1000):
-                        await waiter
-                except TimeoutError:
-                    raise buffer_exhausted(self._settings) from None
-                self._check_sendable(engine)
-                place = append(engine.clock.monotonic_ms())
-                if place is not None:
-                    return place
-        finally:
-            engine.accumulator.waiting -= 1
-
-    def _memory_freed(self) -> None:
-        while self._memory_waiters:
-            waiter = self._memory_waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Returns when every record sent before is stored or has failed; TimeoutError after `timeout` seconds."""
@@ -442,7 +417,7 @@ class Producer(Generic[KeyT, ValueT]):
         self._lanes = {}
         engine.accumulator.close_open()
         engine.take_no_more()
-        self._memory_freed()
+        self._lines.serve()
         try:
             async with asyncio.timeout(timeout):
                 if self._transactions is not None:
@@ -453,13 +428,6 @@ class Producer(Generic[KeyT, ValueT]):
         finally:
             engine.finish(engine.sender.fail_all(closed_error()))
             engine.close()
-
-
-def buffer_exhausted(settings: ProducerSettings) -> BufferExhaustedError:
-    return BufferExhaustedError(
-        f"the buffer of {settings.buffer_memory} bytes (buffer.memory) stayed full for {settings.max_block_ms} ms "
-        "(max.block.ms): records come faster than the brokers take them"
-    )
 
 
 def not_flushed(timeout_s: float | None) -> TimeoutError:

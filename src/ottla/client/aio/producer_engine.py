@@ -321,9 +321,14 @@ class ProducerEngine:
         with self.lock:
             return self.accumulator.backlog(topic, self.clock.monotonic_ms())
 
-    async def topic(self, name: str, timeout_ms: int, partition: int | None = None) -> TopicMetadata:
-        """What is known of a topic, once it is, and is known to have the partition; `send` needs their number."""
-        deadline_ms = self.clock.monotonic_ms() + timeout_ms
+    async def topic(
+        self, name: str, timeout_ms: int, partition: int | None = None, *, asked_ms: int | None = None
+    ) -> TopicMetadata:
+        """What is known of a topic, once it is, and is known to have the partition; `send` needs their number.
+
+        The time begins with `asked_ms`, or now.
+        """
+        deadline_ms = (self.clock.monotonic_ms() if asked_ms is None else asked_ms) + timeout_ms
         while True:
             now_ms = self.clock.monotonic_ms()
             with self.lock:

@@ -193,6 +193,11 @@ class Accumulator:
         if lane is not None:
             self.lanes[topic] = lane
 
+    def close_lanes(self) -> None:
+        """Until the next record of each topic, values are not added without asking."""
+        for batch in self.sticky.values():
+            batch.close_lane()
+
     def close_late_lanes(self, now_ms: int) -> None:
         """A batch that could not be sent when it was due may stay open for long: values get their own time then."""
         for batch in self.sticky.values():

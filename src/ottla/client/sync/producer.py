@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
-from ottla.client.aio.producer import buffer_exhausted, closed_error, not_flushed, not_transactional
+from ottla.client.aio.producer import closed_error, not_flushed, not_transactional
 from ottla.client.aio.producer_engine import ProducerEngine
+from ottla.client.aio.send_lines import buffer_exhausted
 from ottla.client.aio.transactions import Offsets, Transactions
 from ottla.client.core.accumulator import Accumulator
 from ottla.client.core.encoded_batch import EncodedRows, TableColumns
