@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from contextlib import suppress
 
 import pytest
 
@@ -40,3 +42,20 @@ def test_many_values_for_which_there_is_never_memory_for_long(client: Client) ->
         futures = producer.send_many("t", [bytes(900)] * 400)
         producer.flush()
         assert len(futures) == 400 and futures.done()
+
+
+def test_a_partition_without_a_leader_is_not_waited_for_by_records_that_may_go_elsewhere(client: Client) -> None:
+    with (
+        EmbeddedBroker() as embedded,
+        client(bootstrap_servers=embedded.bootstrap_servers, linger_ms=0) as producer,
+    ):
+        embedded.create_topic("t", partitions=2)
+        lost = producer.send("t", b"").result(10).partition
+        embedded.take_leader_away("t", lost)
+        deadline_s = time.monotonic() + 10
+        stored = False
+        while not stored and time.monotonic() < deadline_s:
+            with suppress(TimeoutError):
+                stored = producer.send("t", b"").result(0.02).partition != lost
+        embedded.elect_leader("t", lost)
+        assert stored

@@ -183,6 +183,12 @@ class Accumulator:
         }
         return Backlog(waiting, unavailable)
 
+    def unstick(self, batch: Batch) -> None:
+        """Nobody takes the batch now: records that may go to any partition shall go to another one."""
+        if self.sticky.get(batch.topic) is batch:
+            batch.close_lane()
+            del self.sticky[batch.topic]
+
     def open_lane(self, topic: str, wall_ms: int, now_ms: int) -> None:
         """Lets more values be added after one that was added to the topic's sticky batch just now, at `wall_ms`."""
         if self.lanes is None:

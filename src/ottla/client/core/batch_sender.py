@@ -129,6 +129,7 @@ class BatchSender:
                 # The topic may have been forgotten: its records wait for longer than metadata.max.idle.ms.
                 self._metadata.use(batch.topic, now_ms)
                 self._metadata.request_update()
+                self._accumulator.unstick(queue.queue[-1])
                 continue
             if node_id not in calls and self._calls_in_flight.get(node_id, 0) >= most:
                 continue

@@ -306,6 +306,24 @@ def test_a_reply_that_names_the_new_leader_saves_the_question() -> None:
     assert len(world.connections[1]) == 1
 
 
+def test_records_that_may_go_anywhere_do_not_wait_for_a_leader() -> None:
+    world = World(2, **{"linger.ms": 0})
+    record = (None, b"v", (), world.now_ms)
+    chosen = []
+    for leader in (-1, -1, 0):
+        available = world.metadata.topics[TOPIC].available
+        batch = world.accumulator.append_sticky(TOPIC, available, 2, record, 15, world.now_ms)
+        assert batch is not None
+        chosen.append(batch.partition)
+        world.leaders[0] = leader
+        world.epochs[0] += 1
+        world.learn_metadata()
+        world.pump()
+    assert chosen == [0, 1, 1]
+    world.heal()
+    assert world.accumulator.free_bytes == world.accumulator.buffer_memory
+
+
 def test_a_topic_whose_records_wait_is_not_forgotten() -> None:
     world = World(**{"batch.size": 0, "linger.ms": 0, "delivery.timeout.ms": 3_600_000})
     world.leaders[0] = -1
