@@ -14,7 +14,13 @@ import pytest
 import ottla
 from ottla.base.types import TopicPartition
 from ottla.client.core.producer_transaction import TransactionState
-from ottla.client.errors import ClientError, DeliveryTimeoutError, TransactionAbortedError, TransactionStateError
+from ottla.client.errors import (
+    ClientClosedError,
+    ClientError,
+    DeliveryTimeoutError,
+    TransactionAbortedError,
+    TransactionStateError,
+)
 from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode, Fault
 from tests.client.producers import AioClient, SyncClient, values_of
 
@@ -424,3 +430,41 @@ def test_close_takes_no_longer_for_a_transaction(client: Client, own: EmbeddedBr
             closing.start()
             closing.join(10)
             assert not closing.is_alive()
+
+
+def test_what_is_closed_meanwhile_is_not_prepared(client: Client, own: EmbeddedBroker, new_topic: str) -> None:
+    own.create_topic(new_topic)
+    producer = client(settings_of(own, new_topic))
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(new_topic, b"").result(10)
+    unanswered = own.faults.drop(ApiKey.PRODUCE, times=None)
+    producer.send(new_topic, b"lost")
+    if isinstance(producer, AioClient):
+        aio_producer = producer.producer
+
+        async def prepare() -> None:
+            preparing = asyncio.create_task(aio_producer.prepare_transaction())
+            while not unanswered.hits:
+                await asyncio.sleep(0.001)
+            await aio_producer.close(timeout_ms=0)
+            await preparing
+
+        with producer.runner, pytest.raises(ClientClosedError):
+            producer.runner.run(prepare())
+        return
+    told: list[Exception | None] = []
+
+    def prepare_in_thread() -> None:
+        try:
+            producer.prepare_transaction()
+        except ClientError as e:
+            told.append(e)
+
+    thread = threading.Thread(target=prepare_in_thread)
+    thread.start()
+    while not unanswered.hits:
+        time.sleep(0.001)
+    producer.close(timeout=0)
+    thread.join(10)
+    assert [type(error) for error in told] == [ClientClosedError]

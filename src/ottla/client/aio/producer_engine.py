@@ -109,6 +109,10 @@ class ProducerEngine:
 
     def close(self) -> None:
         self._closed = True
+        if self.transaction is not None:
+            # Records that were left have failed: who has waited for them must not take the transaction for complete.
+            with self.lock:
+                self.transaction.fail(_closed_meanwhile())
         self.take_no_more()
         if self._timer is not None:
             self._timer.cancel()
