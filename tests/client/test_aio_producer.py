@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 import pytest
 
-import pytest
-
 from ottla import RecordMetadata, aio
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.errors import BufferExhaustedError, ClientClosedError, MetadataTimeoutError
@@ -130,6 +128,27 @@ def test_sends_do_not_overtake_those_that_wait_for_memory() -> None:
         broker.create_topic("t")
         asyncio.run(send(broker))
         assert numbers_in(broker, "t") == list(range(len(sizes)))
+
+
+async def choose_badly_while_memory_is_full(broker: EmbeddedBroker) -> list[object]:
+    def choose(topic: str, key: object, value: bytes | None, partition_count: int, available: object) -> int:
+        return next(iter(())) if value == b"bad" else 0
+
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "buffer.memory": 2000, "linger.ms": 0}
+    async with aio.Producer(settings, partitioner=choose) as producer:
+        broker.faults.delay(ApiKey.PRODUCE, ms=100)
+        await producer.send("t", bytes(1500))
+        waiting = [asyncio.create_task(producer.send("t", value)) for value in (bytes(1500), b"bad", b"good")]
+        async with asyncio.timeout(10):
+            return [*await asyncio.gather(*waiting, return_exceptions=True)]
+
+
+def test_a_partitioner_that_stops_an_iteration_fails_its_own_record_only() -> None:
+    with EmbeddedBroker() as broker:
+        broker.create_topic("t")
+        kinds = [type(told) for told in asyncio.run(choose_badly_while_memory_is_full(broker))]
+        assert kinds == [aio.SendFuture, RuntimeError, aio.SendFuture]
+        assert values_of(broker.bootstrap_servers, "t") == [bytes(1500), bytes(1500), b"good"]
 
 
 def test_sends_do_not_overtake_those_that_wait_for_their_topic(monkeypatch: pytest.MonkeyPatch) -> None:

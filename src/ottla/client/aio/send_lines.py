@@ -93,7 +93,8 @@ class SendLines:
                     self._check_sendable()
                     place = append(self.engine.clock.monotonic_ms())
                 except BaseException as e:
-                    waiter.set_exception(e)
+                    # As for any coroutine: no future takes that one.
+                    waiter.set_exception(RuntimeError(repr(e)) if isinstance(e, StopIteration) else e)
                 else:
                     if place is None:
                         break
