@@ -117,8 +117,9 @@ class PositionFinder:
                 versions = connection.api_versions.get(ApiKey.OFFSET_FOR_LEADER_EPOCH)
                 if versions is None or versions.stop <= _FIRST_EPOCH_CHECK_FOR_CONSUMERS:
                     # Before version 3 only brokers might ask; consumers then read on, as they always had.
-                    for partition in epochs:
-                        asked[partition][0].stage = Stage.READY
+                    for cursor, turn in map(asked.__getitem__, epochs):
+                        if cursor.turn == turn:
+                            cursor.stage = Stage.READY
                     continue
                 response = await self._engine.link.request(
                     node_id, epoch_end_request(epochs), OffsetForLeaderEpochResponse
@@ -131,7 +132,7 @@ class PositionFinder:
                 cursor, turn = asked[partition]
                 if isinstance(found, int):
                     self._settle((cursor, turn), client_error(found, where=str(partition)))
-                elif cursor.turn == turn:
+                elif cursor.turn == turn and cursor.leader_epoch == epochs[partition][1]:
                     cursor.take_validation(*found, reset=self._settings.reset)
 
 

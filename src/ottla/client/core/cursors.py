@@ -135,11 +135,16 @@ class Cursor:
                 )
             )
 
-    def take_leader_epoch(self, leader_epoch: int, *, can_validate: bool = True) -> None:
-        """Metadata tells of a leader. A newer one may hold less than the last one did, so it is asked (KIP-320)."""
-        if leader_epoch <= self.leader_epoch or self.stage is not Stage.READY:
+    def take_leader_epoch(self, leader_epoch: int) -> None:
+        """Metadata tells of a leader. Another one may hold less than the last one did, so it is asked (KIP-320).
+
+        A lower epoch is that of a topic that was deleted and made anew.
+        """
+        if leader_epoch in (NO_EPOCH, self.leader_epoch):
             return
-        if self.fetch_epoch >= 0 and can_validate and leader_epoch > self.fetch_epoch:
+        if self.stage not in (Stage.READY, Stage.AWAITS_VALIDATION):
+            return
+        if self.fetch_epoch >= 0 and (leader_epoch > self.fetch_epoch or leader_epoch < self.leader_epoch):
             self.stage = Stage.AWAITS_VALIDATION
         self.leader_epoch = leader_epoch
         self.preferred_replica = -1

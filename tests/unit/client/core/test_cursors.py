@@ -128,6 +128,19 @@ def test_a_newer_leader_is_asked_before_it_is_read_from() -> None:
     assert without_epoch.stage is Stage.READY
 
 
+def test_leaders_that_change_again_are_asked_under_their_own_epochs() -> None:
+    cursor = validating(4)
+    cursor.take_leader_epoch(5)
+    assert (cursor.stage, cursor.leader_epoch) == (Stage.AWAITS_VALIDATION, 5)
+    cursor.take_validation(3, 50, reset=LATEST)
+    assert cursor.stage is Stage.READY
+    # The topic is another one now.
+    cursor.take_leader_epoch(0)
+    assert (cursor.stage, cursor.leader_epoch) == (Stage.AWAITS_VALIDATION, 0)
+    cursor.take_validation(-1, -1, reset=EARLIEST)
+    assert cursor.stage is Stage.AWAITS_RESET
+
+
 @pytest.mark.parametrize(
     ("answer", "reset", "stage", "position"),
     [
