@@ -60,3 +60,27 @@ def test_a_leader_that_changes_while_it_is_asked_is_asked_again(shell: Shell, br
         broker.elect_leader(topic)
     write(broker, topic, b"after")
     assert [record.value for record in read(consumer, 1)] == [b"after"]
+
+
+@pytest.mark.parametrize(
+    ("api", "code"),
+    [
+        (ApiKey.FETCH, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ApiKey.FETCH, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (ApiKey.LIST_OFFSETS, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (ApiKey.OFFSET_FETCH, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    ],
+)
+def test_reading_goes_on_when_an_error_has_passed(
+    shell: Shell, broker: EmbeddedBroker, api: ApiKey, code: ErrorCode
+) -> None:
+    topic = broker.new_topic()
+    write(broker, topic, b"value")
+    consumer = shell(group_id="g")
+    with broker.faults.error(api, code, times=None):
+        consumer.assign([(topic, 0)])
+        for _ in range(2):
+            with pytest.raises(ottla.errors.ClientError) as told:
+                consumer.poll(1.0)
+            assert told.value.code is code
+    assert [record.value for record in read(consumer, 1)] == [b"value"]

@@ -62,13 +62,15 @@ class PositionFinder:
             cursor.not_before_ms = self._engine.now_ms() + self._settings.client.retry_backoff_ms
 
     def _settle(self, asked: tuple[Cursor, int], error: ClientError) -> None:
-        """An answer that was an error: tried again if it may pass, else the application is told."""
+        """An answer that was an error: tried again, and if nothing says that it will pass, the application is told."""
         cursor, turn = asked
+        if cursor.turn != turn:
+            return
+        self._delay([asked])
         if error.retriable or error.code in COORDINATOR_ERRORS | MEMBER_ERRORS | UNREACHABLE:
             self._engine.metadata.request_update()
-            self._delay([asked])
-        elif cursor.turn == turn:
-            cursor.halt(error)
+        else:
+            cursor.complain(error)
 
     async def _find_committed(self) -> None:
         asked = self._awaiting(Stage.AWAITS_COMMITTED)

@@ -112,6 +112,17 @@ class Cursor:
         self.error = error
         self.error_is_told = False
 
+    def complain(self, error: ClientError) -> None:
+        """The application is told, once as long as nothing else happens, but asking goes on: the error may pass."""
+        if self.error is None or self.error.code != error.code:
+            self.error = error
+            self.error_is_told = False
+
+    @property
+    def ends_a_poll(self) -> bool:
+        """Whether a poll that finds the error waits no longer; later ones wait, if it may have passed until then."""
+        return self.stage is Stage.HALTED or not self.error_is_told
+
     def _move(self) -> None:
         self.turn += 1
         self.chunks.clear()
@@ -155,6 +166,7 @@ class Cursor:
             return
         if epoch >= 0 and end_offset >= self.fetch_offset:
             self.stage = Stage.READY
+            self.error = None
             return
         leader_epoch = self.leader_epoch
         agreed = min(end_offset, self.position) if epoch >= 0 and end_offset >= 0 else -1

@@ -172,6 +172,7 @@ class FetchPlanner:
         if answer.error_code:
             self._take_error(call, cursor, answer, now_ms)
             return
+        cursor.error = None
         is_committed = self._settings.isolation is Isolation.READ_COMMITTED
         cursor.end_offset = answer.last_stable_offset if is_committed else answer.high_watermark
         cursor.log_start_offset = answer.log_start_offset
@@ -233,7 +234,7 @@ class FetchPlanner:
         if code in _REFRESHING:
             self._metadata.request_update()
         if code not in _RETRIED and code not in _REFRESHING:
-            cursor.halt(client_error(code, where=f"{cursor.topic_partition}: fetching from {cursor.fetch_offset}"))
+            cursor.complain(client_error(code, where=f"{cursor.topic_partition}: fetching from {cursor.fetch_offset}"))
 
     def _out_of_range(self, cursor: Cursor) -> None:
         if self._settings.reset is not None:

@@ -52,7 +52,8 @@ class Handout:
     def has_records(self) -> bool:
         """Whether `take` could return something, or raise. Batches may turn out to hold nothing visible."""
         return self._has_ready() or any(
-            not cursor.is_paused and (cursor.chunks or cursor.error is not None) for cursor in self._cursors.all()
+            not cursor.is_paused and (cursor.chunks or (cursor.error is not None and cursor.ends_a_poll))
+            for cursor in self._cursors.all()
         )
 
     def _has_ready(self) -> bool:

@@ -458,7 +458,7 @@ def test_what_is_being_decoded_by_the_column_is_read_before_a_reset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "asks_for_metadata", "halts"),
+    ("code", "asks_for_metadata", "is_told"),
     [
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, True, False),
         (ErrorCode.FENCED_LEADER_EPOCH, True, False),
@@ -468,14 +468,21 @@ def test_what_is_being_decoded_by_the_column_is_read_before_a_reset() -> None:
         (ErrorCode.CORRUPT_MESSAGE, False, True),
     ],
 )
-def test_errors_of_a_partition(code: ErrorCode, asks_for_metadata: bool, halts: bool) -> None:
+def test_errors_of_a_partition(code: ErrorCode, asks_for_metadata: bool, is_told: bool) -> None:
     reader = Reader()
     before_ms = reader.metadata.next_refresh_ms()
     reader.answer(error_code=code, now_ms=1000)
     assert (reader.metadata.next_refresh_ms() < before_ms) == asks_for_metadata
-    assert (reader.cursors.of(FIRST).stage is Stage.HALTED) == halts
+    assert reader.handout.has_records() == is_told
+    if is_told:
+        with pytest.raises(ClientError, match="t-0"):
+            reader.handout.take(10)
+    # A poll may wait now: the next answer may be another one.
+    assert not reader.handout.has_records()
     assert reader.planner.plan(1000) == []
-    assert bool(reader.planner.plan(1100)) != halts
+    reader.answer(batch(0, 2), now_ms=1100)
+    assert [record.offset for record in reader.handout.take(10)] == [0, 1]
+    assert reader.handout.take(10) == []
 
 
 def test_a_near_replica_is_read_from_until_it_errs() -> None:
