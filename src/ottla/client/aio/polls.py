@@ -101,14 +101,13 @@ class Polls(Generic[K, V]):
 
     def _take(self, records_max: int) -> list[AnyRecord]:
         try:
-            records = self._engine.take(records_max)
+            return self._engine.take(records_max)
         finally:
             awaited = self._engine.convert.awaited
             if awaited is not None and not awaited.is_begun:
                 awaited.is_begun = True
                 self._engine.spawn(self._run(awaited))
-        self._engine.taken()
-        return records
+            self._engine.taken()
 
     async def _run(self, awaited: AwaitedRecord) -> None:
         await asyncio.to_thread(awaited.run)

@@ -45,6 +45,7 @@ class Cursor:
         "error_is_told",
         "fetch_epoch",
         "fetch_offset",
+        "is_held_up",
         "is_in_flight",
         "is_paused",
         "leader_epoch",
@@ -75,6 +76,8 @@ class Cursor:
         self.error: ClientError | None = None
         self.error_is_told = False
         self.is_paused = False
+        self.is_held_up = False
+        """The next record cannot be converted for now: what was fetched may have to wait for long."""
         self.is_in_flight = False
         self.not_before_ms = 0
         self.end_offset = -1
@@ -127,6 +130,7 @@ class Cursor:
         self.turn += 1
         self.chunks.clear()
         self.error = None
+        self.is_held_up = False
         self.not_before_ms = 0
         self.preferred_replica = -1
 

@@ -62,9 +62,12 @@ class FetchPlanner:
         return self._metadata.leader_of(*cursor.topic_partition)
 
     def buffered_bytes(self) -> int:
-        """What waits to be read, but for paused partitions: others have to go on, however long those wait."""
+        """What waits to be read, but for partitions that may wait for long: others have to go on."""
         return sum(
-            chunk.byte_count for cursor in self._cursors.all() if not cursor.is_paused for chunk in list(cursor.chunks)
+            chunk.byte_count
+            for cursor in self._cursors.all()
+            if not cursor.is_paused and not cursor.is_held_up
+            for chunk in list(cursor.chunks)
         )
 
     @property
@@ -84,7 +87,7 @@ class FetchPlanner:
         start = self._turn % len(cursors) if cursors else 0
         for cursor in cursors[start:] + cursors[:start]:
             if not cursor.can_fetch(now_ms, chunks_max=CHUNKS_MAX):
-                if len(cursor.chunks) >= CHUNKS_MAX and not cursor.is_paused:
+                if len(cursor.chunks) >= CHUNKS_MAX and not cursor.is_paused and not cursor.is_held_up:
                     full.add(self.node_for(cursor, now_ms))
                 continue
             node_id = self.node_for(cursor, now_ms)

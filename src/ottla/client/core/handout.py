@@ -213,6 +213,7 @@ def _converted(
     """What can be converted, and the offset after it. What cannot be for now goes back to where it came from."""
     chunk = cursor.chunks[0]
     records, obstacle = convert.convert(cursor.topic_partition.topic, fetched)
+    cursor.is_held_up = obstacle is not None
     if obstacle is None:
         return records, chunk.next_offset
     end_offset = fetched[len(records)].offset

@@ -560,6 +560,22 @@ def test_an_error_that_passes_does_not_hold_up_other_partitions() -> None:
         reader.handout.take(10, convert)
 
 
+def test_what_waits_for_a_deserializer_does_not_keep_others_from_being_fetched() -> None:
+    reader = TwoReader(fetch_max_bytes=1000, max_partition_fetch_bytes=1000)
+    reader.answer_for(SECOND, high_watermark=0)
+    reader.answer_for(FIRST, batch(0, 60))
+    reader.answer_for(FIRST, batch(60, 60))
+    assert reader.planner.plan(0) == []
+    registry = Registry(b"0")
+    convert = Converters(None, registry)
+    with pytest.raises(ClientError, match="away"):
+        reader.handout.take(10, convert)
+    reader.answer_for(SECOND, batch(500, 1))
+    assert [record.value for record in reader.handout.take(10, convert)] == [500]
+    registry.missing = ()
+    assert len(reader.handout.take(1000, convert)) == 120
+
+
 def test_what_waits_for_a_deserializer_is_given_up_by_a_seek() -> None:
     reader = Reader()
     reader.answer(batch(0))
