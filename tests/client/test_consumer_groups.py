@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -567,6 +568,22 @@ def test_committed_offsets_are_asked_for_again_with_the_next_epoch(code: ErrorCo
         assert refused.hits == 2
         broker.faults.error(ApiKey.OFFSET_FETCH, code)
         assert consumer.committed([TopicPartition("t", 0)]) == {("t", 0): None}
+
+
+@pytest.mark.parametrize("protocol", list(PROTOCOLS))
+def test_who_goes_while_it_joins_says_good_bye(protocol: str) -> None:
+    """Others would get the partitions it was given only after its session has ended."""
+    with EmbeddedBroker() as broker, ottla.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        broker.create_topic("t")
+        consumer = ottla.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g", group_protocol=protocol)
+        api = ApiKey.CONSUMER_GROUP_HEARTBEAT if protocol == "consumer" else ApiKey.SYNC_GROUP
+        joining = broker.faults.delay(api, 300)
+        consumer.subscribe(["t"])
+        joining.wait()
+        consumer.close()
+        # A group that is empty may be gone as well.
+        with contextlib.suppress(ottla.errors.ClientError):
+            assert admin.describe_groups(["g"])["g"].members == ()
 
 
 def test_a_cancelled_poll_loses_no_rebalance(quick_broker: BrokerProcess, topic: str) -> None:

@@ -98,16 +98,16 @@ class ConsumerProtocolGroup:
         self._reconcile_if_needed()
 
     async def _beat(self, topics: frozenset[str], now_ms: int) -> None:
+        node_id = await self._engine.coordinator.node_id()
         ids = {name: topic.topic_id for name, topic in self._engine.metadata.topics.items()}
         request = self._member.heartbeat_request(topics, self._owned, ids, now_ms)
-        verdict = self._member.answered(await self._ask(request), self._engine.now_ms())
+        verdict = self._member.answered(await self._ask(node_id, request), self._engine.now_ms())
         if verdict is Verdict.LOST:
             self._lose()
         elif verdict is Verdict.FIND_COORDINATOR:
             self._engine.coordinator.forget()
 
-    async def _ask(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        node_id = await self._engine.coordinator.node_id()
+    async def _ask(self, node_id: int, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
         return await self._engine.group_link.request(node_id, request, ConsumerGroupHeartbeatResponse)
 
     # Reconciliation
@@ -172,4 +172,4 @@ class ConsumerProtocolGroup:
         if request is not None:
             log.debug("leaving the group: %s", reason)
             # On the same connection as heartbeats: it must not come after one that joins again under the same id.
-            await self._ask(request)
+            await self._ask(await self._engine.coordinator.node_id(), request)

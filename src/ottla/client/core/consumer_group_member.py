@@ -46,6 +46,8 @@ class ConsumerGroupMember:
         """The coordinator says; zero until it has."""
         self.target: dict[Uuid, frozenset[int]] | None = None
         self._next_heartbeat_ms = 0
+        self._may_be_known = False
+        """The coordinator may have heard of this member, though it has not answered yet."""
         self._sent_topics: frozenset[str] | None = None
         self._sent_owned: frozenset[TopicPartition] | None = None
 
@@ -86,6 +88,7 @@ class ConsumerGroupMember:
             request.subscribed_topic_names = sorted(topics)
         if is_full or owned != self._sent_owned:
             request.topic_partitions = _owned(owned, topic_ids)
+        self._may_be_known = True
         self._sent_topics, self._sent_owned = topics, owned
         self._next_heartbeat_ms = now_ms + (self.heartbeat_interval_ms or self._settings.heartbeat_interval_ms)
         return request
@@ -147,10 +150,11 @@ class ConsumerGroupMember:
         self.epoch = JOINING
         self.target = None
         self._next_heartbeat_ms = 0
+        self._may_be_known = False
         self._sent_topics = self._sent_owned = None
 
     def leave_request(self) -> ConsumerGroupHeartbeatRequest | None:
-        if not self.is_member:
+        if not self._may_be_known:
             return None
         is_static = self._settings.group_instance_id is not None
         return ConsumerGroupHeartbeatRequest(

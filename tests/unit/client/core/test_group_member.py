@@ -324,7 +324,12 @@ def test_a_broker_without_the_protocol_says_what_to_do() -> None:
 def test_leaving_a_kip_848_group(instance: str | None, epoch: int) -> None:
     found = ConsumerGroupMember(settings(group_protocol="consumer", group_instance_id=instance), "id")
     assert found.leave_request() is None
-    found.answered(heartbeat(4), 0)
-    request = found.leave_request()
-    assert request is not None
-    assert request.member_epoch == epoch
+    found.heartbeat_request(frozenset({"t"}), frozenset(), {}, 0)
+    for answer in (None, heartbeat(4)):
+        if answer is not None:
+            found.answered(answer, 0)
+        request = found.leave_request()
+        assert request is not None
+        assert (request.member_id, request.member_epoch) == ("id", epoch)
+    found.forget()
+    assert found.leave_request() is None
