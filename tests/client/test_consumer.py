@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import os
 import pickle
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import confluent_kafka
@@ -323,6 +324,71 @@ def test_a_closed_consumer_says_so(shell: Shell, topic: str) -> None:
         consumer.poll(0)
     with pytest.raises(ClientClosedError):
         consumer.assign([(topic, 0)])
+
+
+class Iteration:
+    """Looks at a consumer's records one by one, in a loop that is left in the middle."""
+
+    def __init__(self, shell: Shell, consumer: Any) -> None:
+        self._shell = shell
+        self._consumer = consumer
+
+    def offsets(self, count: int, do: Callable[[Any], object] | None = None) -> list[int]:
+        """Calls `do` with the consumer, which may be one for asyncio, for every record."""
+        if self._shell.kind == "sync":
+            found = []
+            for record in self._consumer:
+                found.append(record.offset)
+                if do is not None:
+                    do(self._consumer)
+                if len(found) == count:
+                    break
+            return found
+        return self._consumer._run(self._offsets, count, do)  # type: ignore[no-any-return]
+
+    async def _offsets(self, count: int, do: Callable[[Any], object] | None) -> list[int]:
+        found = []
+        async for record in self._consumer._inner:
+            found.append(record.offset)
+            if do is not None and inspect.isawaitable(done := do(self._consumer._inner)):
+                await done
+            if len(found) == count:
+                break
+        return found
+
+
+def test_an_iteration_that_is_left_has_read_what_it_came_to(shell: Shell, topic: str) -> None:
+    write(shell.bootstrap, topic, VALUES)
+    consumer = shell(group_id=topic)
+    consumer.assign([(topic, 0)])
+    iteration = Iteration(shell, consumer)
+    assert iteration.offsets(3) == [0, 1, 2]
+    assert (consumer.position((topic, 0)), consumer.lag((topic, 0))) == (3, 17)
+    assert iteration.offsets(2) == [3, 4]
+    assert [record.offset for record in consumer.poll(PATIENCE_S, 2)] == [5, 6]
+    assert iteration.offsets(1) == [7]
+    assert consumer.poll_arrow(PATIENCE_S, 2)["offset"].to_pylist() == [8, 9]
+    assert iteration.offsets(1) == [10]
+    consumer.close()
+    assert shell(group_id=topic).committed([TopicPartition(topic, 0)])[topic, 0].offset == 11
+
+
+def test_what_is_done_within_an_iteration_is_of_the_record_it_is_at(shell: Shell, topic: str) -> None:
+    write(shell.bootstrap, topic, VALUES)
+    consumer = shell(group_id=topic, enable_auto_commit=False)
+    consumer.assign([(topic, 0)])
+    iteration = Iteration(shell, consumer)
+    assert iteration.offsets(4, lambda consumer: consumer.commit()) == [0, 1, 2, 3]
+    assert consumer.committed([TopicPartition(topic, 0)])[topic, 0].offset == 4
+    seeks = iter([9, 2, 10])
+
+    def seek(consumer: Any) -> None:
+        if (offset := next(seeks, None)) is not None:
+            consumer.seek((topic, 0), offset)
+
+    assert iteration.offsets(6, seek) == [4, 9, 2, 10, 11, 12]
+    # What another poll has read does not come again.
+    assert iteration.offsets(3, lambda consumer: consumer.poll(PATIENCE_S, 1)) == [13, 15, 17]
 
 
 def test_iteration_and_one_thread_at_a_time(broker: BrokerProcess, topic: str) -> None:

@@ -313,7 +313,8 @@ class Consumer(Generic[K, V]):
             raise ConcurrentUseError("another task is polling this consumer; give every task its own")
         self._is_polling = True
         try:
-            self._polls.begin()
+            if self._polls.begin():
+                self._polls.give_back_unread()
             yield
         finally:
             self._is_polling = False
@@ -358,7 +359,7 @@ class Consumer(Generic[K, V]):
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         while True:
-            for record in await self.poll(1.0):
+            for record in self._polls.one_by_one(await self.poll(1.0)):
                 yield record
 
     def _check_started(self) -> None:

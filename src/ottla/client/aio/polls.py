@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Generic, cast
 
 from ottla.client.aio.commits import Commits
@@ -119,8 +119,18 @@ class Polls(Generic[K, V]):
 
     # A poll that somebody interrupts
 
-    def begin(self) -> None:
-        self._engine.handout.begin_poll()
+    def begin(self) -> bool:
+        """True if `give_back_unread` has to be called first. For the thread that polls."""
+        return self._engine.handout.begin_poll()
+
+    def one_by_one(self, records: list[ConsumerRecord[K, V]]) -> Iterator[ConsumerRecord[K, V]]:
+        """Of the poll that has just ended, for whoever may stop in the middle. For the thread that polls."""
+        return cast("Iterator[ConsumerRecord[K, V]]", self._engine.handout.one_by_one(records))
+
+    def give_back_unread(self) -> None:
+        """What was left when somebody stopped comes again."""
+        self._engine.handout.give_back_unread()
+        self._engine.wake()
 
     def give_back(self) -> None:
         """What was taken since `begin` did not reach the application, so it is read again."""

@@ -8,12 +8,12 @@ back.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from ottla.base.collector import COLLECTOR_PAUSE
 from ottla.client.core.consumer_record import AnyRecord
-from ottla.client.core.cursors import Cursor, Cursors
+from ottla.client.core.cursors import NO_EPOCH, Cursor, Cursors
 from ottla.client.core.fetched_data import AwaitedRecord, Converters, FetchedData
 from ottla.client.errors import ClientError
 from ottla.records.batch import BatchHeader
@@ -48,6 +48,8 @@ class Handout:
         self._kept: deque[list[AnyRecord]] = deque(maxlen=_KEPT_BATCHES)
         self._taken_from: dict[Cursor, tuple[int, int, int]] = {}
         """The cursors that were read by the poll under way: their turns, positions and epochs before that."""
+        self._one_by_one: dict[Cursor, tuple[int, int, int]] = {}
+        """The cursors of an iteration: their turns, and the positions and epochs when it is through its records."""
 
     def has_records(self) -> bool:
         """Whether `take` could return something, or raise. Batches may turn out to hold nothing visible."""
@@ -130,9 +132,13 @@ class Handout:
                 cursor.error_is_told = True
                 raise cursor.error
 
-    def begin_poll(self) -> None:
-        """Whatever was taken or claimed up to now has reached the application."""
+    def begin_poll(self) -> bool:
+        """Whatever was taken or claimed up to now has reached the application; True if not all of it has.
+
+        Then an iteration was left in the middle, and `give_back_unread` comes first.
+        """
         self._taken_from.clear()
+        return bool(self._one_by_one)
 
     def give_back(self) -> None:
         """What was taken or claimed since `begin_poll` did not reach the application, so it is read again."""
@@ -140,6 +146,49 @@ class Handout:
             if cursor.turn == turn:
                 _read_again(cursor, position, epoch)
         self._taken_from.clear()
+
+    # Iteration
+
+    def one_by_one(self, records: Iterable[AnyRecord]) -> Iterator[AnyRecord]:
+        """The records of the poll that has just ended. Each counts as read when it is asked for, and not before.
+
+        Whoever has been moved meanwhile, or read by another poll, has no more records here.
+        """
+        ends = self._one_by_one = {
+            cursor: (turn, cursor.position, cursor.position_epoch)
+            for cursor, (turn, _, _) in self._taken_from.items()
+            if cursor.turn == turn
+        }
+        for cursor in ends:
+            _, cursor.position, cursor.position_epoch = self._taken_from[cursor]
+        kind: type[AnyRecord] | None = None
+        current: Cursor | None = None
+        turn, epoch = -1, NO_EPOCH
+        for record in records:
+            if record.__class__ is not kind:
+                kind = record.__class__
+                current = self._cursors.find(record.topic_partition)
+                turn = ends[current][0] if current in ends else -1
+                epoch = NO_EPOCH if record.leader_epoch is None else record.leader_epoch
+            if current is not None and turn >= 0:
+                if current.turn != turn:
+                    continue
+                current.position, current.position_epoch = record.offset + 1, epoch
+            yield record
+        if self._one_by_one is ends:
+            self._one_by_one = {}
+            for cursor, (turn, position, epoch) in ends.items():
+                if cursor.turn == turn:
+                    cursor.position, cursor.position_epoch = position, epoch
+
+    def give_back_unread(self) -> None:
+        """What an iteration did not come to is read again."""
+        ends, self._one_by_one = self._one_by_one, {}
+        for cursor, (turn, end_offset, _) in ends.items():
+            if cursor.turn == turn and cursor.position < end_offset:
+                _read_again(cursor, cursor.position, cursor.position_epoch)
+
+    # Taking
 
     def _note_position(self, cursor: Cursor) -> None:
         self._taken_from.setdefault(cursor, (cursor.turn, cursor.position, cursor.position_epoch))

@@ -202,7 +202,12 @@ class Consumer(Generic[K, V]):
         self._inner._engine.subscription.check_made()
         if not self._polling.acquire(blocking=False):
             raise ConcurrentUseError("another thread is polling this consumer; give every thread its own")
-        self._inner._polls.begin()
+        if self._inner._polls.begin():
+            try:
+                self._do(self._inner._polls.give_back_unread)
+            except BaseException:
+                self._polling.release()
+                raise
 
     def poll_arrow(
         self, timeout: float = 0.0, max_records: int | None = None, columns: Iterable[str] | None = None
@@ -259,7 +264,7 @@ class Consumer(Generic[K, V]):
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         while True:
-            yield from self.poll(_ITERATION_POLL_S)
+            yield from self._inner._polls.one_by_one(self.poll(_ITERATION_POLL_S))
 
     def _tell_listener(self, step: RebalanceStep) -> None:
         try:
