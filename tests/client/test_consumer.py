@@ -103,7 +103,7 @@ def test_seeking(shell: Shell, topic: str) -> None:
     assert consumer.position((topic, 0)) == 20
     with pytest.raises(UnassignedPartitionError):
         consumer.seek((topic, 1), 0)
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(ValueError, match="see seek_to_beginning"):
         consumer.seek((topic, 0), -1)
 
 
@@ -303,6 +303,57 @@ def test_a_poll_needs_something_to_read(shell: Shell, topic: str) -> None:
     consumer.assign([])
     with pytest.raises(SubscriptionStateError):
         consumer.poll()
+
+
+def test_wrong_arguments_are_refused_at_once_and_change_nothing(shell: Shell, topic: str) -> None:
+    """In a request they would have ended the consumer."""
+    write(shell.bootstrap, topic, VALUES)
+    first = TopicPartition(topic, 0)
+    consumer = shell(group_id=topic)
+    for wrong in (None, topic, first, [topic], [(topic, "0")], [(topic, -1)], [(topic, 2**31)], [("a b", 0)]):
+        for call in (consumer.assign, consumer.end_offsets, consumer.committed):
+            with pytest.raises(ValueError, match=r"partitions? (must|is)|topic name"):
+                call(wrong)
+    consumer.assign([first])
+    for call in (consumer.pause, consumer.resume, consumer.seek_to_beginning):
+        with pytest.raises(ValueError, match="must be a list"):
+            call(first)
+    for offset in (-1, 1.0, "1", None, 2**63):
+        with pytest.raises(ValueError, match="an offset is a whole number"):
+            consumer.seek(first, offset)
+    with pytest.raises(ValueError, match="a leader epoch"):
+        consumer.seek(first, 0, "0")
+    for given in ([first], {first: "1"}, {first: None}, {topic: 1}):
+        with pytest.raises(ValueError, match=r"offsets? |a partition is"):
+            consumer.commit(given)
+    with pytest.raises(ValueError, match="milliseconds"):
+        consumer.offsets_for_times({first: -1})
+    consumer.pause()
+    for timeout in ("1", [], float("nan")):
+        for call in (consumer.poll, consumer.poll_arrow, consumer.close):
+            with pytest.raises(ValueError, match="a number of seconds"):
+                call(timeout)
+        with pytest.raises(ValueError, match="a number of seconds"):
+            consumer.commit(timeout=timeout)
+    for wrong in (1.5, "1"):
+        with pytest.raises(ValueError, match="max_records must be at least 1"):
+            consumer.poll(0, wrong)
+    consumer.resume()
+    assert len(read(consumer, 20)) == 20
+    consumer.commit({first: 3}, timeout=float("inf"))
+    assert consumer.offsets_for_times({(topic, 0): 0})[first].offset == 0
+
+
+@pytest.mark.parametrize("forever", [None, float("inf")])
+def test_a_poll_may_wait_as_long_as_it_takes(shell: Shell, topic: str, forever: float | None) -> None:
+    consumer = shell(fetch_max_wait_ms=100)
+    consumer.assign([(topic, 0)])
+    for poll in (consumer.poll, consumer.poll_arrow):
+        writing = threading.Timer(0.5, write, (shell.bootstrap, topic, VALUES[:1]))
+        writing.start()
+        assert len(poll(forever)) == 1
+        writing.join()
+    consumer.close(forever)
 
 
 def test_bad_settings_say_what_is_meant(shell: Shell) -> None:

@@ -18,9 +18,18 @@ from ottla.client.aio.consumer_engine import ConsumerEngine
 from ottla.client.aio.group_runner import GroupRunner, RebalanceStep
 from ottla.client.aio.polls import Polls
 from ottla.client.aio.topic_lookup import find_topics
+from ottla.client.core.consumer_arguments import (
+    epoch_of,
+    offset_of,
+    partition_of,
+    partitions_of,
+    records_max,
+    seconds,
+    timestamp_of,
+)
 from ottla.client.core.consumer_options import EARLIEST, LATEST, ConsumerSettings
 from ottla.client.core.consumer_record import ConsumerRecord, K, V
-from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.core.cursors import Cursor, OffsetAndMetadata
 from ottla.client.core.fetched_data import Converters
 from ottla.client.core.group_protocol import GroupAssignor
 from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
@@ -136,9 +145,9 @@ class Consumer(Generic[K, V]):
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
-    async def close(self, timeout: float = 30.0) -> None:
+    async def close(self, timeout: float | None = 30.0) -> None:
         """Commits if that is automatic, leaves the group, closes the connections. Closing twice is harmless."""
-        deadline_s = time.monotonic() + timeout
+        deadline_s = time.monotonic() + seconds(timeout)
         step = await self._begin_closing(deadline_s)
         try:
             if step is not None:
@@ -206,7 +215,7 @@ class Consumer(Generic[K, V]):
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Reads these partitions and no others, without sharing them with a group."""
         self._engine.check_open()
-        chosen = [TopicPartition(*partition) for partition in partitions]
+        chosen = partitions_of(partitions)
         self._engine.subscription.assign(chosen)
         self._commits.begin_of(self._engine.cursors.partitions.difference(chosen))
         self._engine.cursors.replace(chosen)
@@ -283,27 +292,23 @@ class Consumer(Generic[K, V]):
 
     # Records
 
-    async def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
-        """Records, as soon as there are any; an empty list if none came within `timeout` seconds.
+    async def poll(self, timeout: float | None = 0.0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
+        """Records, as soon as there are any; an empty list if none came within `timeout` seconds (None: as they come).
 
         Rebalances take place in here, so it has to be called at least every `max.poll.interval.ms`.
         """
-        records_max = self._records_max(max_records)
+        wanted = self._records_max(max_records)
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout
+        deadline_s = loop.time() + seconds(timeout)
         with self._one_poll():
             while True:
-                found = await self._polls.next_records(deadline_s - loop.time(), records_max)
+                found = await self._polls.next_records(deadline_s - loop.time(), wanted)
                 if not isinstance(found, RebalanceStep):
                     return found
                 await self._polls.tell_listener(found)
 
     def _records_max(self, wanted: int | None) -> int:
-        if wanted is None:
-            return self.settings.max_poll_records
-        if wanted < 1:
-            raise ValueError(f"max_records must be at least 1, but was {wanted}")
-        return wanted
+        return self.settings.max_poll_records if wanted is None else records_max(wanted)
 
     @contextmanager
     def _one_poll(self) -> Iterator[None]:
@@ -320,7 +325,7 @@ class Consumer(Generic[K, V]):
             self._is_polling = False
 
     async def poll_arrow(
-        self, timeout: float = 0.0, max_records: int | None = None, columns: Iterable[str] | None = None
+        self, timeout: float | None = 0.0, max_records: int | None = None, columns: Iterable[str] | None = None
     ) -> Any:
         """What was fetched as a pyarrow RecordBatch, decoded whole; one without rows if nothing came in time.
 
@@ -332,7 +337,7 @@ class Consumer(Generic[K, V]):
         schema = reading.chosen_columns(columns)
         rows_max = None if max_records is None else self._records_max(max_records)
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout
+        deadline_s = loop.time() + seconds(timeout)
         with self._one_poll():
             while True:
                 claimed = await self._polls.next_claim(deadline_s - loop.time(), reading.CLAIM_BYTES)
@@ -371,10 +376,9 @@ class Consumer(Generic[K, V]):
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int, leader_epoch: int | None = None) -> None:
         """Makes `offset` the next one to read. Nothing is committed by this."""
-        if offset < 0:
-            raise ValueError(f"an offset must not be negative, but was {offset}; see seek_to_beginning and seek_to_end")
+        chosen, place, epoch = partition_of(partition), offset_of(offset), epoch_of(leader_epoch)
         self._engine.check_open()
-        self._engine.cursors.of(TopicPartition(*partition)).seek(offset, leader_epoch)
+        self._engine.cursors.of(chosen).seek(place, epoch)
         self._engine.wake()
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
@@ -387,14 +391,17 @@ class Consumer(Generic[K, V]):
 
     def _reset(self, partitions: Iterable[TopicPartition] | None, timestamp: int) -> None:
         self._engine.check_open()
-        for cursor in self._engine.cursors.chosen(partitions):
+        for cursor in self._chosen(partitions):
             cursor.request_reset(timestamp)
         self._engine.wake()
+
+    def _chosen(self, partitions: Iterable[TopicPartition] | None) -> list[Cursor]:
+        return self._engine.cursors.chosen(None if partitions is None else partitions_of(partitions))
 
     async def position(self, partition: TopicPartition | tuple[str, int], timeout: float | None = None) -> int:
         """The offset of the next record `poll` would return."""
         self._check_started()
-        cursor = self._engine.cursors.of(TopicPartition(*partition))
+        cursor = self._engine.cursors.of(partition_of(partition))
         try:
             async with asyncio.timeout(self._timeout_ms(timeout) / 1000):
                 while not cursor.has_position:
@@ -410,11 +417,11 @@ class Consumer(Generic[K, V]):
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """`poll` returns nothing of these partitions until `resume`. They stay assigned."""
-        for cursor in self._engine.cursors.chosen(partitions):
+        for cursor in self._chosen(partitions):
             cursor.is_paused = True
 
     def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        for cursor in self._engine.cursors.chosen(partitions):
+        for cursor in self._chosen(partitions):
             cursor.is_paused = False
         self._engine.wake()
 
@@ -424,7 +431,7 @@ class Consumer(Generic[K, V]):
 
     def lag(self, partition: TopicPartition | tuple[str, int]) -> int | None:
         """Records between the position and the end, as of the last fetch; None before the first."""
-        return self._engine.cursors.of(TopicPartition(*partition)).lag
+        return self._engine.cursors.of(partition_of(partition)).lag
 
     # Offsets in the log
 
@@ -443,7 +450,7 @@ class Consumer(Generic[K, V]):
         self, partitions: Iterable[TopicPartition], timestamp: int, timeout: float | None
     ) -> dict[TopicPartition, int]:
         self._check_started()
-        wanted = dict.fromkeys((TopicPartition(*partition) for partition in partitions), timestamp)
+        wanted = dict.fromkeys(partitions_of(partitions), timestamp)
         found = await self._engine.find_offsets(wanted, self._timeout_ms(timeout))
         return {partition: answer.offset for partition, answer in found.items()}
 
@@ -452,10 +459,8 @@ class Consumer(Generic[K, V]):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time (milliseconds since 1970); None where there is none."""
         self._check_started()
-        for partition, timestamp in timestamps.items():
-            if timestamp < 0:
-                raise ValueError(f"the time for {partition} must not be negative, but was {timestamp}")
-        found = await self._engine.find_offsets(timestamps, self._timeout_ms(timeout))
+        wanted = {partition_of(partition): timestamp_of(timestamp) for partition, timestamp in timestamps.items()}
+        found = await self._engine.find_offsets(wanted, self._timeout_ms(timeout))
         return {partition: answer if answer.offset >= 0 else None for partition, answer in found.items()}
 
     # Commits
@@ -481,7 +486,7 @@ class Consumer(Generic[K, V]):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where it has not."""
         self._check_started()
-        wanted = [TopicPartition(*partition) for partition in partitions]
+        wanted = partitions_of(partitions)
         return await self._engine.coordinator.find_committed(wanted, self._timeout_ms(timeout))
 
     # The cluster
@@ -497,4 +502,4 @@ class Consumer(Generic[K, V]):
         return await find_topics(self._engine, None, self._timeout_ms(timeout))
 
     def _timeout_ms(self, timeout: float | None) -> int:
-        return self.settings.api_timeout_ms if timeout is None else max(0, int(timeout * 1000))
+        return self.settings.api_timeout_ms if timeout is None else int(seconds(timeout) * 1000)

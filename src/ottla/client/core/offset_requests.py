@@ -6,10 +6,11 @@ Builds and reads messages only; whom to ask and when to ask again is the shell's
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, SupportsInt
 
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
+from ottla.client.core.consumer_arguments import partition_of
 from ottla.client.core.cursors import NO_EPOCH, OffsetAndMetadata
 from ottla.wire.apis.list_offsets import (
     ListOffsetsPartition,
@@ -73,11 +74,15 @@ def offsets_to_commit(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """What a caller gave, in one form. Brokers take negative offsets, and readers then begin anywhere."""
+    if not isinstance(offsets, Mapping):
+        raise ValueError(f"offsets are given by partition, such as {{('orders', 0): 7}}, but were {offsets!r}")
     chosen = {
-        TopicPartition(*partition): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        partition_of(partition): offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
         for partition, offset in offsets.items()
     }
     for partition, offset in chosen.items():
+        if not isinstance(offset.offset, SupportsInt):
+            raise ValueError(f"the offset to commit for {partition} must be a number, but was {offset.offset!r}")
         if offset.offset < 0:
             raise ValueError(f"the offset to commit for {partition} must not be negative, but was {offset.offset}")
     return chosen

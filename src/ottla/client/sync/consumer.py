@@ -20,6 +20,7 @@ from ottla.client.aio.commits import CommitCallback, Offsets
 from ottla.client.aio.consumer import Consumer as AsyncConsumer
 from ottla.client.aio.consumer import Deserializer
 from ottla.client.aio.group_runner import RebalanceStep
+from ottla.client.core.consumer_arguments import seconds
 from ottla.client.core.consumer_record import ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.group_protocol import GroupAssignor
@@ -132,13 +133,13 @@ class Consumer(Generic[K, V]):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def close(self, timeout: float = 30.0) -> None:
+    def close(self, timeout: float | None = 30.0) -> None:
         """Commits if that is automatic, leaves the group, closes the connections. Closing twice is harmless."""
+        deadline_s = time.monotonic() + seconds(timeout)
         if self._is_closing or self._is_forked:
             return
         self._is_closing = True
         try:
-            deadline_s = time.monotonic() + timeout
             step = self._loop.call(self._inner._begin_closing(deadline_s))
             try:
                 if step is not None:
@@ -170,12 +171,15 @@ class Consumer(Generic[K, V]):
 
     # Records
 
-    def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
-        """Records, as soon as there are any; an empty list if none came within `timeout` seconds.
+    def poll(self, timeout: float | None = 0.0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
+        """Records, as soon as there are any; an empty list if none came within `timeout` seconds (None: as they come).
 
         Rebalances take place in here, so it has to be called at least every `max.poll.interval.ms`.
         """
         records_max = self._inner._records_max(max_records)
+        if timeout.__class__ is not float:
+            # A poll that finds records would not notice what is wrong with it.
+            timeout = seconds(timeout)
         self._begin_poll()
         try:
             polls = self._inner._polls
@@ -210,7 +214,7 @@ class Consumer(Generic[K, V]):
                 raise
 
     def poll_arrow(
-        self, timeout: float = 0.0, max_records: int | None = None, columns: Iterable[str] | None = None
+        self, timeout: float | None = 0.0, max_records: int | None = None, columns: Iterable[str] | None = None
     ) -> Any:
         """What was fetched as a pyarrow RecordBatch, decoded whole; one without rows if nothing came in time.
 
@@ -221,9 +225,9 @@ class Consumer(Generic[K, V]):
         reading = load_fetched_columns()
         schema = reading.chosen_columns(columns)
         rows_max = None if max_records is None else self._inner._records_max(max_records)
+        deadline_s = time.monotonic() + seconds(timeout)
         self._begin_poll()
         try:
-            deadline_s = time.monotonic() + timeout
             while True:
                 batch = reading.decode_claimed(self._claim(deadline_s, reading.CLAIM_BYTES), schema, rows_max)
                 if batch.num_rows or time.monotonic() >= deadline_s:
@@ -254,8 +258,8 @@ class Consumer(Generic[K, V]):
         """
         return self._call(lambda: self._inner.to_arrow(what, start, end, columns))
 
-    def _poll_in_loop(self, timeout: float, records_max: int) -> list[ConsumerRecord[K, V]]:
-        deadline_s = time.monotonic() + timeout
+    def _poll_in_loop(self, timeout: float | None, records_max: int) -> list[ConsumerRecord[K, V]]:
+        deadline_s = time.monotonic() + seconds(timeout)
         while True:
             found = self._loop.call(self._inner._polls.next_records(deadline_s - time.monotonic(), records_max))
             if not isinstance(found, RebalanceStep):
