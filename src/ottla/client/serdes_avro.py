@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any
 
 from ottla.client.serdes import Field
-from ottla.client.serdes_avro_checks import plain_check
+from ottla.client.serdes_avro_checks import has_large_number, infinities, plain_check
 from ottla.client.serdes_registry import RegisteredSchema, SchemaRegistry
 
 _PREFIX = Struct(">bI")
@@ -75,14 +75,22 @@ class AvroSerde:
         out = io.BytesIO()
         out.write(_PREFIX.pack(_MAGIC, schema_id))
         assert self._schema is not None
-        if self._is_plain is not None and not self._is_plain(value):
+        is_plain = self._is_plain is None or self._is_plain(value)
+        if not is_plain:
             self._validate(value, self._schema)
         try:
             self._avro.schemaless_writer(out, self._schema, value)
         except (KeyError, AttributeError, OverflowError) as e:
             # What fastavro raises depends on how far it got; all of it means that the value is not of the schema.
             raise ValueError(f"the value does not match the schema: {e!r}") from e
+        if not is_plain and has_large_number(value):
+            self._check_floats(value, self._schema, out)
         return out.getvalue()
+
+    def _check_floats(self, value: Any, schema: Any, written: io.BytesIO) -> None:
+        written.seek(_PREFIX.size)
+        if infinities(self._avro.schemaless_reader(written, schema, None)) > infinities(value):
+            raise ValueError("the value does not match the schema: a number is too large for a float")
 
     def _validate(self, value: Any, schema: Any) -> None:
         try:

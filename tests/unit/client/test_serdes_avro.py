@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -274,6 +275,8 @@ MANY: dict[str, Any] = {
         {"name": "inner", "type": [{**POINT, "namespace": "x"}, "null"], "default": {"x": 0, "y": 0}},
         {"name": "points", "type": {"type": "array", "items": "x.Point"}, "default": []},
         {"name": "more", "type": {"type": "array", "items": "x.Many"}, "default": []},
+        {"name": "some", "type": ["null", "float", {"type": "array", "items": "float"}], "default": None},
+        {"name": "any", "type": ["null", "float", "double"], "default": None},
     ],
 }
 
@@ -300,6 +303,13 @@ MANY: dict[str, Any] = {
         {"inner": ("x.Point", {"x": 1.5})},
         {"points": [{"x": 1}, {"x": False}]},
         {"more": [{"long": True}]},
+        {"float": 1e300},
+        {"float": -3.5e38},
+        {"float": 2**128},
+        {"some": 1e300},
+        {"some": [0.5, 1e300]},
+        {"some": ("float", 1e300)},
+        {"more": [{"some": 1e300}]},
     ],
 )
 def test_nothing_is_written_as_something_else(server: Registry, wrong: dict[str, Any]) -> None:
@@ -315,12 +325,16 @@ def test_nothing_is_written_as_something_else(server: Registry, wrong: dict[str,
         {"inner": None, "points": [{"x": 1, "y": 2}]},
         {"inner": {"x": 3, "y": 4}, "more": [{"long": 5}]},
         {"day": datetime.date(2024, 2, 29)},
+        {"float": math.inf, "some": [-math.inf, 0.0], "any": 1e300},
+        {"float": -(2.0**127), "any": ("double", 1e300)},
     ],
 )
 def test_what_matches_is_written(server: Registry, right: dict[str, Any]) -> None:
     serde = AvroSerde(SchemaRegistry(server.url), MANY)
     read = serde.deserialize("many", serde.serialize("many", right))
     expected = {name: value for name, value in right.items() if name not in ("unknown", "more")}
+    if isinstance(right.get("any"), tuple):
+        expected["any"] = right["any"][1]
     assert {name: read[name] for name in expected} == expected
 
 
