@@ -395,7 +395,7 @@ def test_a_handler_that_exits_ends_the_consumer(
         if record.value == b"1":
             begun.set()
             assert found.wait(PATIENCE_S)
-            eventually(lambda: not inner()._is_running, "run has raised")
+            eventually(lambda: inner()._idle.is_set(), "run has raised")
         if record.value == b"2":
             assert begun.wait(PATIENCE_S)
             raise error("cannot go on")
@@ -882,3 +882,29 @@ def test_a_consumer_that_was_stopped_does_not_run_again(
         consumer.run()
         with pytest.raises(ottla.errors.ClientClosedError, match="was stopped; make another one"):
             consumer.run()
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+def test_run_returns_when_somebody_else_closes(
+    quick_broker: BrokerProcess | KafkaProcess, new_topic: str, kind: str
+) -> None:
+    topic = make_topic(quick_broker.bootstrap, new_topic)
+    settings: dict[str, Any] = {"bootstrap_servers": quick_broker.bootstrap, "group_id": new_topic}
+
+    async def test() -> None:
+        consumer = await ottla.aio.ParallelConsumer([topic], lambda record: None, **settings).start()
+        running = asyncio.create_task(consumer.run())
+        while not consumer.assignment:
+            await asyncio.sleep(0.01)
+        await consumer.close()
+        await running
+
+    if kind == "aio":
+        asyncio.run(test())
+        return
+    consumer = ottla.ParallelConsumer([topic], lambda record: None, **settings)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        running = threads.submit(consumer.run)
+        eventually(lambda: bool(consumer.assignment), "the group is joined")
+        consumer.close()
+        running.result(PATIENCE_S)

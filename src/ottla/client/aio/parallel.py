@@ -107,7 +107,9 @@ class ParallelConsumer(Generic[K, V]):
         self._threads = None if is_coroutine_function(handler) else HandlerThreads(concurrency)
         self._failure: BaseException | None = None
         self._next_commit_ms = 0
-        self._is_running = False
+        self._idle = asyncio.Event()
+        """Set while nobody is in `run`."""
+        self._idle.set()
         self._is_stopping = False
         self._was_stopped = False
         self._is_closed = False
@@ -132,15 +134,15 @@ class ParallelConsumer(Generic[K, V]):
         await self.close()
 
     async def run(self) -> None:
-        """Processes records until `stop` is called. Raises what keeps the consumer from going on, and what a handler
-        raises to end the process: SystemExit and KeyboardInterrupt. What is running then is waited for by `close`."""
+        """Processes records until `stop` or `close` is called. Raises what keeps the consumer from going on, and what a
+        handler raises to end the process: SystemExit and KeyboardInterrupt. `close` waits for what is running then."""
         if self._is_closed:
             raise ClientClosedError("this consumer is closed; make another one")
-        if self._is_running:
+        if not self._idle.is_set():
             raise ClientError("this consumer is running already; make another one to have two")
         if self._was_stopped:
             raise ClientClosedError("this consumer was stopped; make another one")
-        self._is_running = True
+        self._idle.clear()
         self._next_commit_ms = self._now_ms() + self._consumer.settings.auto_commit_interval_ms
         try:
             while not self._is_stopping:
@@ -151,8 +153,12 @@ class ParallelConsumer(Generic[K, V]):
                 await self._commit_if_due()
                 if self._failure is not None:
                     raise self._failure
+        except ClientClosedError:
+            # Whoever has closed this consumer meanwhile knows.
+            if not self._is_stopping:
+                raise
         finally:
-            self._is_running = False
+            self._idle.set()
             # A stop that comes before the first run is obeyed: who asks for it cannot know whether it has begun.
             self._was_stopped = self._is_stopping
 
@@ -169,6 +175,9 @@ class ParallelConsumer(Generic[K, V]):
             self._is_closed = True
             self._set_timer(None)
             await self._cancel(list(self._tasks))
+            with suppress(TimeoutError):
+                # The loop may end with this call, and `run` is to return before that.
+                await asyncio.wait_for(self._idle.wait(), _CANCEL_TIMEOUT_S)
             if self._threads is not None:
                 self._threads.close()
             await self._dead_letters.close()

@@ -94,8 +94,8 @@ class ParallelConsumer(Generic[K, V]):
         self.close()
 
     def run(self) -> None:
-        """Processes records until `stop` is called. Raises what keeps the consumer from going on, and what a handler
-        raises to end the process: SystemExit and KeyboardInterrupt. What is running then is waited for by `close`."""
+        """Processes records until `stop` or `close` is called. Raises what keeps the consumer from going on, and what a
+        handler raises to end the process: SystemExit and KeyboardInterrupt. `close` waits for what is running then."""
         if self._is_forked:
             raise ForkedError("this consumer was made before the process forked; make a new one in the child")
         if self._is_closed:
