@@ -152,7 +152,8 @@ class FetchPlanner:
 
     def answered(self, call: FetchCall, response: FetchResponse, now_ms: int) -> None:
         self._land(call)
-        self._sessions[call.node_id].answered(response.error_code, response.session_id)
+        session = self._sessions[call.node_id]
+        session.answered(response.error_code, response.session_id)
         if response.error_code:
             for cursor, _, _ in call.turns.values():
                 cursor.not_before_ms = now_ms + self._settings.client.retry_backoff_ms
@@ -162,10 +163,20 @@ class FetchPlanner:
         for topic in response.responses:
             name = topic.topic or call.names.get(topic.topic_id, "")
             for answer in topic.partitions:
-                asked = call.turns.get(TopicPartition(name, answer.partition_index))
+                partition = TopicPartition(name, answer.partition_index)
+                if not answer.error_code:
+                    session.end_offsets[partition] = self._end_of(answer)
+                asked = call.turns.get(partition)
                 # An answer for a cursor that has been moved is about a place nobody reads any more.
                 if asked is not None and asked[0].turn == asked[1]:
                     self._take_answer(call, asked[0], asked[2], answer, now_ms)
+        for partition, (cursor, _, _) in call.turns.items():
+            if cursor.end_offset < 0:
+                cursor.end_offset = session.end_offsets.get(partition, -1)
+
+    def _end_of(self, answer: FetchablePartitionResponse) -> int:
+        is_committed = self._settings.isolation is Isolation.READ_COMMITTED
+        return answer.last_stable_offset if is_committed else answer.high_watermark
 
     def _take_answer(
         self, call: FetchCall, cursor: Cursor, asked_offset: int, answer: FetchablePartitionResponse, now_ms: int
@@ -176,8 +187,7 @@ class FetchPlanner:
             self._take_error(call, cursor, answer, now_ms)
             return
         cursor.error = None
-        is_committed = self._settings.isolation is Isolation.READ_COMMITTED
-        cursor.end_offset = answer.last_stable_offset if is_committed else answer.high_watermark
+        cursor.end_offset = self._end_of(answer)
         cursor.log_start_offset = answer.log_start_offset
         if answer.diverging_epoch.epoch >= 0:
             cursor.stage = Stage.AWAITS_VALIDATION

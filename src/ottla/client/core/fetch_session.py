@@ -38,6 +38,8 @@ class FetchSession:
         self.session_id = NO_SESSION
         self._epoch = FIRST_EPOCH
         self._known: dict[TopicPartition, Wanted] = {}
+        self.end_offsets: dict[TopicPartition, int] = {}
+        """The broker tells them when they change: a partition that comes again may be at the end it was at."""
 
     @property
     def is_full(self) -> bool:

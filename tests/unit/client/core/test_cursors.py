@@ -324,6 +324,19 @@ def test_the_lag_is_what_there_is_to_read(isolation: str, lag: int) -> None:
     assert reader.cursors.of(FIRST).lag == lag
 
 
+def test_the_lag_is_known_of_a_partition_that_comes_again() -> None:
+    """In a session the broker says nothing of a partition of which nothing is new."""
+    reader = Reader()
+    told = response()
+    told.session_id = 7
+    reader.planner.answered(reader.call(), told, 0)
+    reader.cursors.replace([])
+    reader.cursors.replace([FIRST])
+    reader.cursors.of(FIRST).seek(4)
+    reader.planner.answered(reader.call(), FetchResponse(session_id=7), 0)
+    assert reader.cursors.of(FIRST).lag == 96
+
+
 def test_records_are_taken_in_pieces_and_the_position_follows() -> None:
     reader = Reader()
     reader.answer(batch(0, 5) + batch(5, 2))
