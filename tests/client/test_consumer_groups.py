@@ -571,6 +571,36 @@ def test_committed_offsets_are_asked_for_again_with_the_next_epoch(code: ErrorCo
 
 
 @pytest.mark.parametrize("protocol", list(PROTOCOLS))
+def test_topics_of_a_pattern_that_are_deleted_are_given_up(protocol: str) -> None:
+    """If they are made anew, they are read as the new topics they are."""
+    with (
+        EmbeddedBroker(config={**QUICK_GROUPS, "auto.create.topics.enable": False}) as broker,
+        ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+        ottla.Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+        ottla.Consumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            metadata_max_age_ms=200,
+            **PROTOCOLS[protocol],
+        ) as consumer,
+    ):
+        topics = {broker.create_topic("t1"), broker.create_topic("t2")}
+        consumer.subscribe(re.compile("t."))
+        for topic in topics:
+            producer.send(topic, b"old").result()
+        assert len(read(consumer, 2)) == 2
+        for topic in sorted(topics):
+            admin.delete_topics([topic]).check()
+            topics.remove(topic)
+            wait_until(lambda: {partition.topic for partition in consumer.assignment} == topics, consumer)
+            assert consumer.subscription == topics
+        broker.create_topic("t1")
+        producer.send("t1", b"new").result()
+        assert [record.value for record in read(consumer, 1)] == [b"new"]
+
+
+@pytest.mark.parametrize("protocol", list(PROTOCOLS))
 def test_who_goes_while_it_joins_says_good_bye(protocol: str) -> None:
     """Others would get the partitions it was given only after its session has ended."""
     with EmbeddedBroker() as broker, ottla.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:

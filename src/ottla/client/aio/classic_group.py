@@ -54,7 +54,7 @@ class ClassicGroup:
         return self._granted | self._engine.cursors.partitions
 
     def subscription_changed(self) -> None:
-        if self._engine.subscription.topics != self._joined_topics:
+        if self._must_join or self._engine.subscription.topics != self._joined_topics:
             self._rejoin()
 
     def metadata_changed(self) -> None:
@@ -88,7 +88,9 @@ class ClassicGroup:
             self._changed.clear()
             # A member whose application has stopped polling would only be thrown out again.
             may_join = not self._runner.poll_timer.has_expired(self._engine.now_ms())
-            if self._is_lost or (self._must_join and self._engine.subscription.topics and may_join):
+            # Of a pattern that matches nothing any more, what is held has to be given up all the same.
+            has_cause = self._engine.subscription.topics or self._engine.cursors.partitions
+            if self._is_lost or (self._must_join and has_cause and may_join):
                 return
             try:
                 async with asyncio.timeout(0.1 if self._must_join and not may_join else None):

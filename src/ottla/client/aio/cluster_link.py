@@ -199,7 +199,8 @@ class ClusterLink:
             await asyncio.sleep(pause_ms / 1000)
 
     async def refresh_metadata(self, topics: list[str] | None, now_ms: int, *, create_missing: bool = False) -> None:
-        self.metadata.update(await self.ask_metadata(topics, create_missing=create_missing), now_ms)
+        response = await self.ask_metadata(topics, create_missing=create_missing)
+        self.metadata.update(response, now_ms, is_about_all=topics is None)
 
     async def ask_metadata(self, topics: list[str] | None, *, create_missing: bool = False) -> MetadataResponse:
         request = MetadataRequest(

@@ -64,7 +64,7 @@ class ConsumerProtocolGroup:
     async def _pause(self) -> None:
         now_ms = self._engine.now_ms()
         topics = self._engine.subscription.topics
-        if not topics:
+        if not topics and not self._member.is_member:
             due_ms = now_ms + 60_000
         elif self._runner.poll_timer.has_expired(now_ms):
             due_ms = now_ms + 100
@@ -93,7 +93,8 @@ class ConsumerProtocolGroup:
             return
         if self._is_giving_up:
             return
-        if topics and now_ms >= self._member.heartbeat_due_ms(topics, self._owned):
+        # A pattern may match nothing any more, which a member has to tell; but nobody joins with that.
+        if (topics or self._member.is_member) and now_ms >= self._member.heartbeat_due_ms(topics, self._owned):
             await self._beat(topics, now_ms)
         self._reconcile_if_needed()
 

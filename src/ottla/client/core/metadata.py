@@ -111,7 +111,8 @@ class MetadataCache:
 
     # What was learnt
 
-    def update(self, response: MetadataResponse, now_ms: int) -> None:
+    def update(self, response: MetadataResponse, now_ms: int, *, is_about_all: bool = False) -> None:
+        """If it was asked about all topics, there are no others."""
         self.brokers = {
             broker.node_id: BrokerAddress(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in response.brokers
@@ -126,7 +127,11 @@ class MetadataCache:
                 # No other answer will come for a name that is not legal, however often it is asked about.
                 if known.error_code != ErrorCode.INVALID_TOPIC_EXCEPTION:
                     incomplete |= bool(known.error_code) or len(known.available) < known.partition_count
-        incomplete |= any(topic not in self.topics for topic in self._used_at_ms)
+        if is_about_all:
+            existing = {topic.name for topic in response.topics}
+            self.topics = {name: known for name, known in self.topics.items() if name in existing}
+        else:
+            incomplete |= any(topic not in self.topics for topic in self._used_at_ms)
         self._updated_at_ms = now_ms
         self._update_wanted = incomplete
         self._pause(now_ms, failed=incomplete)

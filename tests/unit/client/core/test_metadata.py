@@ -51,6 +51,16 @@ def test_a_topic_without_use_is_forgotten() -> None:
     assert cache.leader_of(TOPIC, 0) == NO_LEADER
 
 
+def test_who_asks_about_all_topics_learns_of_those_that_are_gone() -> None:
+    cache = known([0], [0])
+    cache.update(MetadataResponse(), 10)
+    assert TOPIC in cache.topics
+    cache.update(MetadataResponse(), 20, is_about_all=True)
+    assert TOPIC not in cache.topics
+    # That was the answer: there is no need to ask again.
+    assert cache.next_refresh_ms() == 1020
+
+
 def test_an_older_leader_epoch_is_not_believed() -> None:
     cache = known([1, 0], [4, 2])
     cache.update(metadata_response([0, 1], [3, 3]), 1)
