@@ -83,9 +83,6 @@ class AioClient:
             raise
         self.runner.run(block.__aexit__(None, None, None))
 
-    def close(self, timeout: float | None = None) -> None:
-        self.runner.run(self.producer.close(None if timeout is None else int(timeout * 1000)))
-
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.producer, name)
         return lambda *arguments, **options: self.runner.run(method(*arguments, **options))

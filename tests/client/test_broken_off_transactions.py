@@ -447,7 +447,7 @@ def test_what_is_closed_meanwhile_is_not_prepared(client: Client, own: EmbeddedB
             preparing = asyncio.create_task(aio_producer.prepare_transaction())
             while not unanswered.hits:
                 await asyncio.sleep(0.001)
-            await aio_producer.close(timeout_ms=0)
+            await aio_producer.close(timeout=0)
             await preparing
 
         with producer.runner, pytest.raises(ClientClosedError):
