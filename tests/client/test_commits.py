@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.base.types import TopicPartition
+from ottla.client.aio.commits import Commits
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.rebalance import RebalanceListener
 from ottla.client.errors import ClientClosedError, ClientError
@@ -149,6 +150,17 @@ def test_one_automatic_commit_at_a_time(broker: EmbeddedBroker, shell: Shell, to
         consumer.poll(0.005)
     assert len(consumer._inner._commits._pending) == 1
     consumer.close(timeout=0.05)
+
+
+def test_a_poll_that_waits_does_not_ask_all_the_time_whether_to_commit(
+    shell: Shell, new_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Commits] = []
+    monkeypatch.setattr(Commits, "begin_if_due", lambda self: looks.append(self))
+    consumer = shell(group_id=new_topic, auto_commit_interval_ms=0)
+    consumer.subscribe([new_topic])
+    assert consumer.poll(0.5) == []
+    assert len(looks) < 50
 
 
 def test_automatic_commits_go_on_after_trouble(broker: EmbeddedBroker, shell: Shell, topic: str) -> None:

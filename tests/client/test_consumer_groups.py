@@ -16,6 +16,7 @@ import ottla
 import ottla.client.aio as ottla_aio
 from ottla.base.errors import ErrorCode, InvalidConfigError
 from ottla.base.types import TopicPartition
+from ottla.client.aio import consumer_engine
 from ottla.client.core.group_protocol import GroupAssignor, GroupMemberInfo
 from ottla.client.core.rebalance import RebalanceListener
 from ottla.client.errors import (
@@ -598,6 +599,27 @@ def test_topics_of_a_pattern_that_are_deleted_are_given_up(protocol: str) -> Non
         broker.create_topic("t1")
         producer.send("t1", b"new").result()
         assert [record.value for record in read(consumer, 1)] == [b"new"]
+
+
+@pytest.mark.parametrize("protocol", list(PROTOCOLS))
+def test_a_topic_that_is_not_read_any_more_is_not_asked_about(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker would make it anew after it was deleted."""
+    monkeypatch.setattr(consumer_engine, "_LOOKED_UP_MS", 100)
+    with (
+        EmbeddedBroker(config=QUICK_GROUPS) as broker,
+        ottla.Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+        ottla.Consumer(
+            bootstrap_servers=broker.bootstrap_servers, group_id="g", metadata_max_age_ms=50, **PROTOCOLS[protocol]
+        ) as consumer,
+    ):
+        for topic in ("old", "new"):
+            broker.create_topic(topic)
+            consumer.subscribe([topic])
+            wait_until(lambda topic=topic: consumer.assignment == {(topic, 0)}, consumer)  # type: ignore[misc]
+        assert consumer.poll(0.3) == []
+        admin.delete_topics(["old"]).check()
+        assert consumer.poll(0.5) == []
+        assert "old" not in admin.list_topics()
 
 
 @pytest.mark.parametrize("protocol", list(PROTOCOLS))

@@ -82,6 +82,7 @@ class ClassicGroup:
                     await self._apply(assigned)
         finally:
             heartbeats.cancel()
+            self._engine.group_topics = frozenset()
 
     async def _wait_until_joining(self) -> None:
         while True:
@@ -125,6 +126,7 @@ class ClassicGroup:
                 return None
             self._granted = frozenset()
             assignments: dict[str, bytes] = {}
+            self._engine.group_topics = frozenset(self._member.group_topics() if self._member.is_leader else ())
             if self._member.is_leader:
                 counts = await self._partition_counts()
                 if self._member.must_assign:
@@ -157,8 +159,7 @@ class ClassicGroup:
         return False
 
     async def _partition_counts(self) -> dict[str, int]:
-        topics = self._member.group_topics()
-        self._engine.group_topics = frozenset(topics)
+        topics = self._engine.group_topics
         if any(topic not in self._engine.metadata.topics for topic in topics):
             now_ms = self._engine.now_ms()
             for topic in topics:

@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NEVER_MS = 2**62
+_LOOKED_UP_MS = 2000
+"""How long a topic that is not read is asked about: to ask for one that was deleted may make it anew."""
 
 
 class ConsumerEngine:
@@ -55,7 +57,7 @@ class ConsumerEngine:
         self.clock = SystemClock()
         self.metadata = MetadataCache(
             max_age_ms=client.metadata_max_age_ms,
-            max_idle_ms=NEVER_MS,
+            max_idle_ms=_LOOKED_UP_MS,
             backoff_ms=client.retry_backoff_ms,
             backoff_max_ms=client.retry_backoff_max_ms,
         )
@@ -181,10 +183,12 @@ class ConsumerEngine:
     async def _refresh_metadata(self) -> None:
         try:
             wants_all = self.subscription.pattern is not None
-            topics = None if wants_all else self.metadata.topics_to_ask(self.now_ms())
+            now_ms = self.now_ms()
+            self._use_topics(now_ms)
+            topics = None if wants_all else self.metadata.topics_to_ask(now_ms)
             await self.link.refresh_metadata(
                 topics,
-                self.now_ms(),
+                now_ms,
                 create_missing=self.settings.allow_auto_create_topics and not self.subscription.is_manual,
             )
         except KafkaError as e:

@@ -22,6 +22,9 @@ from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceLi
 
 log = logging.getLogger(__name__)
 
+_COMMIT_PAUSE_S = 0.05
+"""How often at most a poll that waits looks whether a commit is due: auto.commit.interval.ms may be 0."""
+
 
 class Polls(Generic[K, V]):
     def __init__(
@@ -165,7 +168,7 @@ class Polls(Generic[K, V]):
                     # With no time to wait, others in the loop still have to get their turn.
                     await asyncio.sleep(0)
                     return None
-                await self._engine.wait_for_news(min(left_s, self._commits.due_s()))
+                await self._engine.wait_for_news(min(left_s, max(self._commits.due_s(), _COMMIT_PAUSE_S)))
 
     async def _commit_before(self, step: RebalanceStep, timeout_s: float) -> bool:
         """Whether the listener may be told; if not, the commit goes on, and the next poll looks again."""
