@@ -23,8 +23,11 @@ from ottla.client.errors import CorruptRecordError
 from ottla.records.batch import BatchHeader
 from ottla.records.columns import COLUMN_NAMES, columns_schema, decode_columns
 
-CLAIM_BYTES = 2 << 20
-"""As many bytes are decoded for a call: small answers of many partitions together, large ones in pieces."""
+CLAIM_BYTES = 512 << 10
+"""Small answers are decoded together until there are as many bytes as this. To join large ones is one more copy."""
+
+PIECE_BYTES = 2 << 20
+"""Of a large answer, as many are decoded for a call."""
 
 _DEFAULT_SCHEMA = columns_schema(name for name in COLUMN_NAMES if name != "headers")
 
@@ -130,7 +133,7 @@ def _decode_batches(
         end_offset=end_offset,
         aborted=chunk.aborted or (),
         check_crc=chunk.check_crcs,
-        size_max=CLAIM_BYTES,
+        size_max=PIECE_BYTES,
     )
     return _Decoded(names, rows, next_offset)
 

@@ -22,7 +22,7 @@ from ottla.records.control import end_transaction_marker
 
 pytest.importorskip("pyarrow")
 
-from ottla.client.core.fetched_columns import CLAIM_BYTES, chosen_columns, decode_claimed
+from ottla.client.core.fetched_columns import CLAIM_BYTES, PIECE_BYTES, chosen_columns, decode_claimed
 
 PARTITION = TopicPartition("t", 3)
 
@@ -97,10 +97,11 @@ def test_columns_give_what_records_give(log: tuple[bytes, list[tuple[int, int]]]
     schema = chosen_columns(["value", "offset"])
     found: list[tuple[int, bytes | None]] = []
     raised: CorruptRecordError | None = None
-    piece_bytes = draws.draw(st.sampled_from([1, 200, CLAIM_BYTES]))
+    piece_bytes = draws.draw(st.sampled_from([1, 200, PIECE_BYTES]))
     while cursor.chunks and raised is None:
         claimed = [ClaimedData(cursor, cursor.turn, cursor.chunks.popleft())]
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("ottla.client.core.fetched_columns.PIECE_BYTES", piece_bytes)
             patch.setattr("ottla.client.core.fetched_columns.CLAIM_BYTES", piece_bytes)
             try:
                 rows = decode_claimed(claimed, schema, draws.draw(st.none() | st.integers(1, 4)))
@@ -161,7 +162,7 @@ def test_a_large_answer_is_given_in_pieces() -> None:
     cursor.seek(0)
     data = b""
     for offset in range(5):
-        batch = bytearray(build_batch([(None, b"%d" % offset * (CLAIM_BYTES * 2 // 5), (), 0)]))
+        batch = bytearray(build_batch([(None, b"%d" % offset * (PIECE_BYTES * 2 // 5), (), 0)]))
         assign_offsets(batch, 0, offset, 0)
         data += batch
     cursor.chunks.append(fetched(cursor, data, [], 0))
@@ -170,3 +171,19 @@ def test_a_large_answer_is_given_in_pieces() -> None:
         claimed = [ClaimedData(cursor, cursor.turn, cursor.chunks.popleft())]
         found.append(decode_claimed(claimed, chosen_columns(["offset"]))["offset"].to_pylist())
     assert found == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.parametrize(("size", "together"), [(CLAIM_BYTES // 4, [[0, 1, 2, 3], [4]]), (CLAIM_BYTES, [[0], [1]])])
+def test_small_answers_are_joined_and_large_ones_are_not(size: int, together: list[list[int]]) -> None:
+    cursor = Cursor(PARTITION)
+    cursor.seek(0)
+    for offset in range(sum(map(len, together))):
+        batch = bytearray(build_batch([(None, bytes(size), (), 0)]))
+        assign_offsets(batch, 0, offset, 0)
+        cursor.chunks.append(fetched(cursor, bytes(batch), [], offset))
+    found: list[list[int]] = []
+    while cursor.chunks:
+        claimed = [ClaimedData(cursor, cursor.turn, chunk) for chunk in cursor.chunks]
+        cursor.chunks.clear()
+        found.append(decode_claimed(claimed, chosen_columns(["offset"]))["offset"].to_pylist())
+    assert found == together
