@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from tests.broker_process import BrokerProcess
 
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that runs the tests in the background has Ctrl-C ignored, here and in all that is started from here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _numbers = itertools.count()
 
