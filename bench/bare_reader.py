@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from bench.frames import BATCH_HEADER_BYTES, framed, header, text
 
-FETCH_BYTES = 1 << 20
+FETCH_BYTES = 2 << 20
 """What our consumers ask for, unless they are told otherwise."""
 
 _FETCH = 1

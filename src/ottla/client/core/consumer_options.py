@@ -62,7 +62,12 @@ CONSUMER_OPTIONS = OptionSet(
         Option("fetch.max.bytes", Type.INT, 52_428_800, "The most bytes of one answer.", Between(0)),
         Option("fetch.max.wait.ms", Type.INT, 500, "How long a broker may gather.", Between(0)),
         Option(
-            "max.partition.fetch.bytes", Type.INT, 1_048_576, "The most bytes of a partition in one answer.", Between(0)
+            "max.partition.fetch.bytes",
+            Type.INT,
+            2_097_152,
+            # Kafka's default has room for one batch of a producer that fills them to a megabyte (docs/adr/0007).
+            "The most bytes of a partition in one answer.",
+            Between(0),
         ),
         Option("check.crcs", Type.BOOLEAN, True, "Whether the checksum of every batch is verified."),
         Option(
