@@ -318,8 +318,9 @@ def test_members_with_bytes_of_their_own_are_shown_without_partitions() -> None:
         DescribedGroup(group_id="workers", protocol_type="connect", members=[member(good)]),
         DescribedGroup(group_id="gone", group_state="Dead"),
     ]
-    answers = describe_classic_groups_call().read(DescribeGroupsResponse(groups=groups))
-    consumers, workers, gone = (answers[name] for name in ("consumers", "workers", "gone"))
+    names = [group.group_id for group in groups]
+    answers = describe_classic_groups_call().answers(names, DescribeGroupsResponse(groups=groups))
+    consumers, workers, gone = (answers[name] for name in names)
     assert not isinstance(consumers, ClientError)
     assert not isinstance(workers, ClientError)
     assert [entry.assignment for entry in consumers.members] == [{TopicPartition("t", 1)}, frozenset()]

@@ -133,7 +133,7 @@ class AdminCaller:
             version=version,
             timeout_ms=self.settings.client.request_timeout_ms,
         )
-        return dict(call.read(response))
+        return call.answers(keys, response)
 
     async def ask_many(self, asked: Mapping[int, tuple[Call[K, V], list[K]]]) -> dict[K, V | ClientError]:
         """Several brokers at once."""
@@ -158,7 +158,8 @@ class AdminCaller:
             return call.build(sendable, version), version
 
         try:
-            return {**refused, **call.read(await self.link.request_any(make, call.response))}
+            response = await self.link.request_any(make, call.response)
+            return {**refused, **call.answers(sendable, response)}
         except (KafkaError, EncodeError) as e:
             return {**refused, **dict.fromkeys(sendable, _as_client_error(e))}
 

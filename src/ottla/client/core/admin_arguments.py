@@ -17,7 +17,7 @@ V = TypeVar("V")
 
 def as_list(given: Iterable[K], what: str) -> list[K]:
     """One thing in place of a list would be taken apart: a name into its letters, a partition into its fields."""
-    if isinstance(given, str | bytes) or hasattr(given, "_fields"):
+    if isinstance(given, str | bytes) or hasattr(given, "_fields") or not isinstance(given, Iterable):
         raise ValueError(f"{what} must be a list, such as [{given!r}]")
     return list(given)
 

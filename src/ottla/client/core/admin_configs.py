@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ottla.base.types import TopicPartition
 from ottla.client.core.admin_arguments import config_text
-from ottla.client.core.admin_outcomes import Call, admin_error, outcome
+from ottla.client.core.admin_outcomes import Call, admin_error, known, outcome
 from ottla.client.core.admin_types import (
     ConfigChange,
     ConfigEntry,
@@ -77,7 +77,7 @@ def _read_configs(response: DescribeConfigsResponse) -> dict[ConfigResource, dic
 
 
 def _entry(entry: DescribeConfigsResourceResult) -> ConfigEntry:
-    source = _source(entry.config_source)
+    source = known(ConfigSource, entry.config_source)
     if entry.is_default:
         # All that version 0 says of where a value comes from.
         source = ConfigSource.DEFAULT
@@ -87,16 +87,12 @@ def _entry(entry: DescribeConfigsResourceResult) -> ConfigEntry:
         source,
         entry.read_only,
         entry.is_sensitive,
-        tuple(ConfigSynonym(synonym.name, synonym.value, _source(synonym.source)) for synonym in entry.synonyms),
+        tuple(
+            ConfigSynonym(synonym.name, synonym.value, known(ConfigSource, synonym.source))
+            for synonym in entry.synonyms
+        ),
         entry.documentation,
     )
-
-
-def _source(code: int) -> ConfigSource:
-    try:
-        return ConfigSource(code)
-    except ValueError:
-        return ConfigSource.UNKNOWN
 
 
 def incremental_alter_configs_call(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import IntEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ottla.base.errors import ERRORS, ErrorCode
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")
+E = TypeVar("E", bound=IntEnum)
 
 
 class Outcomes(Mapping[K, V]):
@@ -88,9 +90,26 @@ class Call(NamedTuple, Generic[K, V]):
     request: type[Request]
     response: type[Response]
     build: Callable[[Sequence[K], int], Request]
-    read: Callable[[Any], Mapping[K, V | ClientError]]
+    read: Callable[[Any], Mapping[K, V | ClientError] | list[V | ClientError] | ClientError]
+    """By thing; a list in the order of the request if a reply names no things; one error if it is that of them all."""
     max_version: int | None = None
     """For requests whose newer versions mean something else."""
+
+    def answers(self, asked: Sequence[K], response: Response) -> dict[K, V | ClientError]:
+        """What a reply says of each thing that was asked about."""
+        said = self.read(response)
+        if isinstance(said, ClientError):
+            return dict.fromkeys(asked, said)
+        if isinstance(said, Mapping):
+            return dict(said)
+        if len(said) != len(asked):
+            # Which of them are answered cannot be known.
+            text = f"the broker was asked about {len(asked)} things and answered about {len(said)}"
+            return dict.fromkeys(asked, admin_error(ErrorCode.UNKNOWN_SERVER_ERROR, text))
+        return {
+            key: admin_error(answer.code, answer.message, where=key) if isinstance(answer, ClientError) else answer
+            for key, answer in zip(asked, said, strict=True)
+        }
 
 
 def admin_error(code: int, message: str | None = None, *, where: object = "") -> ClientError:
@@ -116,8 +135,26 @@ def outcome(code: int, value: V, message: str | None = None, *, where: object = 
     return admin_error(code, message, where=where) if code else value
 
 
-FINAL = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.REPLICA_NOT_AVAILABLE})
-"""Retriable for producers and consumers; who administers a topic wants to know that it, or a replica, is not there."""
+def known(kind: type[E], number: int) -> E:
+    """What a broker's number means; UNKNOWN if only a newer version would know."""
+    try:
+        return kind(number)
+    except ValueError:
+        return kind["UNKNOWN"]
+
+
+FINAL = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    }
+)
+"""Retriable for producers and consumers; who administers a topic wants to know that it, or a replica, is not there, and
+that there was no election."""
 
 GRACE_TRIES = 3
 """How often leaders are looked for again of a topic that is not known: one made just now may not be known to all."""
