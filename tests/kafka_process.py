@@ -1,4 +1,4 @@
-"""Apache Kafka itself for tests: one node in KRaft mode, from the jars of `scripts/fetch_kafka_tools.sh`."""
+"""Apache Kafka itself for tests: nodes in KRaft mode, from the jars of `scripts/fetch_kafka_tools.sh`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,54 @@ from confluent_kafka.admin import AdminClient
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 30
 _CLUSTER_ID = "b3R0bGEta2Fma2EtdGVzdA"
+_SCRAM = {
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+    **{
+        f"listener.name.sasl_plaintext.{mechanism}.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        )
+        for mechanism in ("scram-sha-256", "scram-sha-512")
+    },
+}
 # Short-lived: starting fast matters more than running fast.
 _JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 
 
 class KafkaProcess:
-    """Has the names of `BrokerProcess` that tests use. The first start formats `data_dir`."""
+    """Has the names of `BrokerProcess` that tests use. The first start formats `data_dir`.
 
-    def __init__(self, libs: Path, data_dir: Path, overrides: dict[str, str] | None = None) -> None:
+    A node is a broker and the controller; one that is given another as its `controller` is a broker only. One
+    `with_scram` listens a second time (`sasl_bootstrap`), for clients that log in.
+    """
+
+    def __init__(
+        self,
+        libs: Path,
+        data_dir: Path,
+        overrides: dict[str, str] | None = None,
+        *,
+        node_id: int = 1,
+        controller: KafkaProcess | None = None,
+        with_scram: bool = False,
+    ) -> None:
         self.data_dir = data_dir
         self.overrides = overrides or {}
+        self.node_id = node_id
         self.port = 0
+        self.controller_port = 0
+        self.sasl_port = 0
+        self._with_scram = with_scram
+        self._controller = controller
         self._libs = libs
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def sasl_bootstrap(self) -> str:
+        return f"127.0.0.1:{self.sasl_port}"
 
     @property
     def _output(self) -> Path:
@@ -62,21 +93,29 @@ class KafkaProcess:
         return [*_JAVA, f"-Xmx{heap}", "-cp", f"{self._libs}/*"]
 
     def _settings(self) -> dict[str, str]:
-        self.port, controller_port = _free_ports(2)
+        self.port, self.controller_port, self.sasl_port = _free_ports(3)
+        listeners = [f"PLAINTEXT://127.0.0.1:{self.port}"]
+        if self._with_scram:
+            listeners.append(f"SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}")
+        own_controller = [f"CONTROLLER://127.0.0.1:{self.controller_port}"] if self._controller is None else []
+        voter = self._controller or self
         return {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "process.roles": "broker,controller" if own_controller else "broker",
+            "node.id": str(self.node_id),
+            "controller.quorum.voters": f"{voter.node_id}@127.0.0.1:{voter.controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listeners": ",".join(listeners + own_controller),
+            "advertised.listeners": ",".join(listeners),
+            "listener.security.protocol.map": (
+                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+            ),
             "log.dirs": str(self.data_dir / "logs"),
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "1",
+            **(_SCRAM if self._with_scram else {}),
             **self.overrides,
         }
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
 
-import ottla.client.aio as ottla_aio
 import ottla.client.sync as ottla_sync
 from ottla.base.errors import ErrorCode, InvalidConfigError
 from ottla.base.types import NIL_UUID, TopicPartition, random_uuid
@@ -33,32 +31,9 @@ from ottla.client.core.admin_types import (
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.errors import ClientClosedError, ClientError, ClusterUnreachableError, ForkedError
 from tests.broker_process import BrokerProcess
-from tests.client.consumer_shells import PATIENCE_S, AioDriver, make_topic, wait_until, write
+from tests.client.admin_shells import Make, until
+from tests.client.consumer_shells import PATIENCE_S, make_topic, wait_until, write
 from tests.client.kafka_differences import has_no_foreign_members
-
-
-class Make:
-    """Makes admin clients of one kind, all with the same blocking calls, and closes them."""
-
-    def __init__(self, kind: str) -> None:
-        self._loop = asyncio.new_event_loop() if kind == "aio" else None
-        self._made: list[Any] = []
-
-    def __call__(self, bootstrap: str, **settings: Any) -> Any:
-        settings = {"bootstrap_servers": bootstrap, **settings}
-        admin: Any = (
-            ottla_sync.Admin(**settings)
-            if self._loop is None
-            else AioDriver(self._loop, lambda: ottla_aio.Admin(**settings))
-        )
-        self._made.append(admin)
-        return admin
-
-    def close(self) -> None:
-        for admin in self._made:
-            admin.close()
-        if self._loop is not None:
-            self._loop.close()
 
 
 @pytest.fixture(params=["sync", "aio"])
@@ -76,14 +51,6 @@ def admin(make: Make, broker: BrokerProcess) -> Any:
 @pytest.fixture
 def topic(broker: BrokerProcess, new_topic: str) -> str:
     return make_topic(broker.bootstrap, new_topic, 2)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """A broker of Kafka may hear a little later than its controller what an admin client has changed."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not happen in time"
-        time.sleep(0.05)
 
 
 # Topics

@@ -1,4 +1,4 @@
-"""Kafka's own storage tool as a judge of the files we write.
+"""Kafka's own tools as judges of the files we write, and of what we ask its brokers.
 
 `scripts/fetch_kafka_tools.sh` gets the jars by name, once; without Java, Maven or a repository to fetch from, the tests
 that ask for the `kafka_tools` fixture are skipped, and the skip says what is missing. A test module gets the fixture by
@@ -40,6 +40,10 @@ class KafkaTools:
         """The same, and what the tool finds wrong with the files."""
         names = ",".join(str(file) for file in files)
         return self._run("kafka.tools.DumpLogSegments", "--files", names, *flags)
+
+    def run(self, main_class: str, *arguments: str) -> str:
+        """What another of Kafka's tools prints."""
+        return self._run(main_class, *arguments)[0]
 
     def _run(self, main_class: str, *arguments: str) -> tuple[str, str]:
         # These options make a short-lived JVM start in half the time.
