@@ -7,7 +7,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,15 @@ import pytest
 import ottla.client.sync as ottla_sync
 from ottla.base.errors import ErrorCode, InvalidConfigError
 from ottla.base.types import NIL_UUID, TopicPartition, random_uuid
+from ottla.client.core.admin_access_types import (
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclResourceType,
+    QuotaEntity,
+    ScramMechanism,
+    ScramUpsertion,
+)
 from ottla.client.core.admin_types import (
     ConfigChange,
     ConfigOperation,
@@ -180,12 +189,52 @@ def test_settings_may_be_numbers_and_truth_values(admin: Any, new_topic: str) ->
         ("list_group_offsets", {"g": TopicPartition("ab", 0)}, "the partitions of a group must be a list"),
         ("describe_producers", TopicPartition("ab", 0), "partitions must be a list"),
         ("describe_transactions", "ab", "transactional_ids must be a list, such as ['ab']"),
+        (
+            "create_acls",
+            AclBinding(AclResourceType.TOPIC, "ab", "User:a", AclOperation.READ),
+            "bindings must be a list",
+        ),
+        ("delete_acls", AclFilter(), "filters must be a list, such as [AclFilter("),
+        ("describe_user_scram_credentials", "ab", "users must be a list, such as ['ab']"),
+        (
+            "alter_user_scram_credentials",
+            ScramUpsertion("ab", ScramMechanism.SCRAM_SHA_256, "secret"),
+            "changes must be a list, such as [ScramUpsertion(user='ab', mechanism=<ScramMechanism.SCRAM_SHA_256: 1>, "
+            "iterations=8192)]",
+        ),
+        ("alter_partition_reassignments", {TopicPartition("ab", 0): 1}, "the replicas of ab-0 must be a list"),
+        ("list_partition_reassignments", TopicPartition("ab", 0), "partitions must be a list"),
+        ("elect_leaders", TopicPartition("ab", 0), "partitions must be a list"),
         ("fence_producers", "ab", "transactional_ids must be a list, such as ['ab']"),
     ],
 )
 def test_one_thing_is_not_taken_for_a_list(admin: Any, call: str, given: object, shown: str) -> None:
     with pytest.raises(ValueError, match=re.escape(shown)):
         getattr(admin, call)(given)
+
+
+def test_what_a_broker_does_not_serve_is_said(make: Make, own_broker: BrokerProcess) -> None:
+    admin = make(own_broker.start().bootstrap)
+    first, alice = TopicPartition("t", 0), QuotaEntity("alice")
+    rule = AclBinding(AclResourceType.TOPIC, "t", "User:alice", AclOperation.READ)
+    calls: dict[str, Callable[[], Any]] = {
+        "CreateAcls": lambda: admin.create_acls([rule]).check(),
+        "DescribeAcls": lambda: admin.describe_acls(),
+        "DeleteAcls": lambda: admin.delete_acls([AclFilter()]).check(),
+        "DescribeClientQuotas": lambda: admin.describe_client_quotas(),
+        "AlterClientQuotas": lambda: admin.alter_client_quotas({alice: {"producer_byte_rate": 1}}).check(),
+        "DescribeUserScramCredentials": lambda: admin.describe_user_scram_credentials(),
+        "AlterUserScramCredentials": lambda: admin.alter_user_scram_credentials(
+            [ScramUpsertion("alice", ScramMechanism.SCRAM_SHA_256, "secret")]
+        ).check(),
+        "AlterPartitionReassignments": lambda: admin.alter_partition_reassignments({first: [1]}).check(),
+        "ListPartitionReassignments": lambda: admin.list_partition_reassignments(),
+        "ElectLeaders": lambda: admin.elect_leaders().check(),
+    }
+    for api, call in calls.items():
+        with pytest.raises(ClientError, match=f"speaks no version of {api}") as caught:
+            call()
+        assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_internal_topics_are_listed_on_demand(admin: Any, topic: str) -> None:

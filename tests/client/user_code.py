@@ -184,6 +184,27 @@ def administer_the_rest() -> None:
     admin.close()
 
 
+READS = ottla.AclBinding(ottla.AclResourceType.TOPIC, "orders", "User:alice", ottla.AclOperation.READ)
+HERS = ottla.AclFilter(principal="User:alice", permission=ottla.AclPermission.ALLOW, pattern=ottla.AclPattern.MATCH)
+ALICE = ottla.QuotaEntity(user="alice", client_id=ottla.QUOTA_DEFAULT)
+PASSWORD = ottla.ScramUpsertion("alice", ottla.ScramMechanism.SCRAM_SHA_512, "secret")
+
+
+def administer_a_cluster() -> float:
+    admin = ottla.Admin(bootstrap_servers=SERVERS)
+    admin.create_acls([READS]).check()
+    rules: list[ottla.AclBinding] = admin.describe_acls() + admin.describe_acls(HERS)
+    gone: list[ottla.AclBinding] = admin.delete_acls([HERS, ottla.AclFilter.exactly(rules[0])])[HERS]
+    admin.alter_client_quotas({ALICE: {"producer_byte_rate": 1000, "consumer_byte_rate": None}}).check()
+    quotas: dict[ottla.QuotaEntity, dict[str, float]] = admin.describe_client_quotas(user=ottla.QUOTA_ANY, strict=True)
+    admin.alter_user_scram_credentials([PASSWORD, ottla.ScramDeletion("bob", PASSWORD.mechanism)]).check()
+    iterations: int = admin.describe_user_scram_credentials(["alice"])["alice"][PASSWORD.mechanism]
+    admin.alter_partition_reassignments({FIRST: [2, 1], ottla.TopicPartition("orders", 1): None}).check()
+    moving: ottla.PartitionReassignment = admin.list_partition_reassignments()[FIRST]
+    admin.elect_leaders([FIRST], kind=ottla.ElectionType.UNCLEAN).check()
+    return quotas[ALICE]["producer_byte_rate"] + iterations + moving.adding[0] + len(gone)
+
+
 # For asyncio
 
 
@@ -259,3 +280,17 @@ async def administer_async(prepared: ottla.PreparedTransaction) -> None:
         await admin.abort_transaction(hanging)
     (await admin.end_transactions([prepared], committed=False)).check()
     await admin.close()
+
+
+async def administer_a_cluster_async() -> None:
+    async with ottla.aio.Admin(bootstrap_servers=SERVERS) as admin:
+        (await admin.create_acls([READS])).check()
+        print([rule.principal for rule in await admin.describe_acls(HERS)])
+        print((await admin.delete_acls([HERS]))[HERS][0].operation.name)
+        (await admin.alter_client_quotas({ALICE: {"producer_byte_rate": 1000}}, validate_only=True)).check()
+        print((await admin.describe_client_quotas(user="alice", client_id=ottla.QUOTA_DEFAULT))[ALICE].items())
+        (await admin.alter_user_scram_credentials([PASSWORD])).check()
+        print((await admin.describe_user_scram_credentials()).results["alice"].keys())
+        (await admin.alter_partition_reassignments({FIRST: (2, 1)})).check()
+        print((await admin.list_partition_reassignments([FIRST]))[FIRST].removing)
+        print((await admin.elect_leaders()).errors.keys())

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Self
 
+from ottla.client.aio.admin_access_calls import AccessCalls
 from ottla.client.aio.admin_cluster_calls import ClusterCalls
 from ottla.client.aio.admin_group_calls import GroupCalls
 from ottla.client.aio.admin_topic_calls import TopicCalls
 from ottla.client.aio.admin_transaction_calls import TransactionCalls
 
 
-class Admin(TopicCalls, ClusterCalls, GroupCalls, TransactionCalls):
-    """Looks after topics, settings, groups, offsets and transactions. Use it with `async with`, or `start` and `close`.
+class Admin(TopicCalls, ClusterCalls, GroupCalls, TransactionCalls, AccessCalls):
+    """Looks after topics, settings, groups, transactions, access and quotas. Use it with `async with`, or `start` and
+    `close`.
 
     Settings have Kafka's names in a mapping (`{"bootstrap.servers": "localhost:9092"}`) or are keywords
     (`bootstrap_servers="localhost:9092"`). A call about several things returns `Outcomes`, a result or an error for

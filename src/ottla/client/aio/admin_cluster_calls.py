@@ -1,4 +1,4 @@
-"""Calls about settings, and about brokers and their log directories."""
+"""Calls about settings, about brokers and their log directories, and about which of them have and lead partitions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ottla.base.errors import KafkaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.admin_calls import AdminCalls
-from ottla.client.core import admin_configs
+from ottla.client.core import admin_configs, admin_replicas
 from ottla.client.core.admin_arguments import as_list
 from ottla.client.core.admin_outcomes import Outcomes, admin_error
 from ottla.client.core.admin_types import (
@@ -16,7 +16,9 @@ from ottla.client.core.admin_types import (
     ConfigEntry,
     ConfigResource,
     ConfigValue,
+    ElectionType,
     LogDirDescription,
+    PartitionReassignment,
     TopicPartitionReplica,
 )
 from ottla.client.core.metadata import BrokerAddress
@@ -109,3 +111,45 @@ class ClusterCalls(AdminCalls):
             lambda replica: replica.node_id,
             timeout_ms,
         )
+
+    # Replicas and leaders
+
+    async def alter_partition_reassignments(
+        self, replicas: Mapping[TopicPartition, Iterable[int] | None], *, timeout_ms: int | None = None
+    ) -> Outcomes[TopicPartition, None]:
+        """Has partitions moved to other brokers, the preferred leader first; None cancels what is under way.
+
+        It has begun when this returns; `list_partition_reassignments` shows what has not ended.
+        """
+        wanted = admin_replicas.reassignments_to_make(replicas)
+        call = admin_replicas.alter_partition_reassignments_call(wanted, timeout_ms=self._request_ms)
+        return await self._caller.controller(call, wanted, timeout_ms)
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The reassignments that are under way: all, or those of some partitions."""
+        chosen = None if partitions is None else as_list(partitions, "partitions")
+        call = admin_replicas.list_partition_reassignments_call(chosen, timeout_ms=self._request_ms)
+        key = admin_replicas.REASSIGNMENTS
+        return (await self._caller.controller(call, [key], timeout_ms))[key]
+
+    async def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        kind: ElectionType = ElectionType.PREFERRED,
+        timeout_ms: int | None = None,
+    ) -> Outcomes[TopicPartition, None]:
+        """Has leaders elected: of some partitions, or wherever it is needed.
+
+        A partition that is named and led as it should be has the error ELECTION_NOT_NEEDED.
+        """
+        sought = ElectionType(kind)
+        if partitions is not None:
+            wanted = [TopicPartition(*partition) for partition in as_list(partitions, "partitions")]
+            call = admin_replicas.elect_leaders_call(sought, timeout_ms=self._request_ms)
+            return await self._caller.controller(call, wanted, timeout_ms)
+        everywhere = admin_replicas.elect_all_leaders_call(sought, timeout_ms=self._request_ms)
+        outcomes = await self._caller.controller(everywhere, [admin_replicas.ALL_PARTITIONS], timeout_ms)
+        return Outcomes(outcomes[admin_replicas.ALL_PARTITIONS], what=everywhere.name)

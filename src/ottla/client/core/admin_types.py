@@ -163,6 +163,23 @@ class LogDirDescription(NamedTuple):
     replicas: dict[TopicPartition, ReplicaInfo]
 
 
+# Replicas and leaders
+
+
+class PartitionReassignment(NamedTuple):
+    replicas: tuple[int, ...]
+    """All there are while it is under way: those to come and those to go as well."""
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class ElectionType(IntEnum):
+    PREFERRED = 0
+    """The first of a partition's replicas is to lead it, if it is in sync."""
+    UNCLEAN = 1
+    """Any replica is to lead a partition that has no leader; records that it does not have are lost."""
+
+
 # Groups
 
 

@@ -1,4 +1,4 @@
-"""Calls about settings, and about brokers and their log directories."""
+"""Calls about settings, about brokers and their log directories, and about which of them have and lead partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from ottla.client.core.admin_types import (
     ConfigEntry,
     ConfigResource,
     ConfigValue,
+    ElectionType,
     LogDirDescription,
+    PartitionReassignment,
     TopicPartitionReplica,
 )
 from ottla.client.core.metadata import BrokerAddress
@@ -88,3 +90,33 @@ class ClusterCalls(AdminCalls):
     ) -> Outcomes[TopicPartitionReplica, None]:
         """Has replicas copied to other log directories of their brokers. `describe_log_dirs` shows how far they are."""
         return self._call(self._inner.alter_replica_log_dirs(moves, timeout_ms=timeout_ms))
+
+    # Replicas and leaders
+
+    def alter_partition_reassignments(
+        self, replicas: Mapping[TopicPartition, Iterable[int] | None], *, timeout_ms: int | None = None
+    ) -> Outcomes[TopicPartition, None]:
+        """Has partitions moved to other brokers, the preferred leader first; None cancels what is under way.
+
+        It has begun when this returns; `list_partition_reassignments` shows what has not ended.
+        """
+        return self._call(self._inner.alter_partition_reassignments(replicas, timeout_ms=timeout_ms))
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The reassignments that are under way: all, or those of some partitions."""
+        return self._call(self._inner.list_partition_reassignments(partitions, timeout_ms=timeout_ms))
+
+    def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        kind: ElectionType = ElectionType.PREFERRED,
+        timeout_ms: int | None = None,
+    ) -> Outcomes[TopicPartition, None]:
+        """Has leaders elected: of some partitions, or wherever it is needed.
+
+        A partition that is named and led as it should be has the error ELECTION_NOT_NEEDED.
+        """
+        return self._call(self._inner.elect_leaders(partitions, kind=kind, timeout_ms=timeout_ms))
