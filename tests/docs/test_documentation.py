@@ -7,35 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from ottla.testing import EmbeddedBroker
+from tests.docs.blocks import NEEDS_KAFKA, ROOT, Block, blocks
 
-ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
-_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PRINTED_TEXT = re.compile(r'print\("([^"]+)"')
-_ADDRESS = re.compile(r"\b(?:localhost|127\.0\.0\.1):9092\b")
-
-
-class Block(NamedTuple):
-    document: str
-    line: int
-    code: str
-
-    def __str__(self) -> str:
-        return f"{self.document}:{self.line}"
-
-    def against(self, bootstrap: str) -> str:
-        """The code with the address of a broker; lines are numbered as in the document."""
-        return "\n" * self.line + _ADDRESS.sub(bootstrap, self.code)
-
-
-def blocks(document: str) -> list[Block]:
-    text = (ROOT / document).read_text()
-    return [Block(document, text.count("\n", 0, found.start()) + 1, found[1]) for found in _BLOCK.finditer(text)]
 
 
 CLIENT = blocks("docs/client.md")
@@ -123,7 +102,7 @@ def test_user_code_of_the_client_library_is_typed(tmp_path: Path) -> None:
     """Pyarrow itself is not."""
     command = [sys.executable, "-m", "mypy", "--strict", "--disable-error-code=import-untyped"]
     files = []
-    for block in CLIENT:
+    for block in CLIENT + blocks("docs/client.md", NEEDS_KAFKA):
         file = tmp_path / f"block_{block.line}.py"
         file.write_text(block.code)
         files.append(str(file))
