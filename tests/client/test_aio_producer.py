@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -12,7 +13,7 @@ from ottla import RecordMetadata, aio
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.errors import BufferExhaustedError, ClientClosedError, MetadataTimeoutError
 from ottla.testing import ApiKey, EmbeddedBroker, Fault
-from tests.client.producers import values_of
+from tests.client.producers import read_all, values_of
 
 
 async def until_met(fault: Fault) -> None:
@@ -217,3 +218,30 @@ def test_who_waits_in_vain_holds_up_nobody_else() -> None:
         broker.create_topic("t", partitions=2)
         told = asyncio.run(send(broker))
         assert [type(error) for error in told] == [MetadataTimeoutError, MetadataTimeoutError, BufferExhaustedError]
+
+
+async def leave_a_task_behind(broker: EmbeddedBroker) -> None:
+    """As `asyncio.run` ends it cancels all tasks: the one that closes the producer, and those the producer needs."""
+    all_sent = asyncio.Event()
+
+    async def send() -> None:
+        async with aio.Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as producer:
+            for number in range(100):
+                await producer.send("t", b"%d" % number, key=b"%d" % number)
+            all_sent.set()
+            await asyncio.Event().wait()
+
+    slow = broker.faults.delay(ApiKey.PRODUCE, ms=300)
+    task = asyncio.create_task(send())
+    await all_sent.wait()
+    await until_met(slow)
+    assert not task.done()
+
+
+def test_a_producer_that_is_closed_while_the_loop_ends_sends_what_it_has() -> None:
+    with EmbeddedBroker() as broker:
+        broker.create_topic("t", partitions=8)
+        began_s = time.monotonic()
+        asyncio.run(leave_a_task_behind(broker))
+        assert time.monotonic() - began_s < 60  # and not delivery.timeout.ms
+        assert sum(map(len, read_all(broker.bootstrap_servers, "t").values())) == 100

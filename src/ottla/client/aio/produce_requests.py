@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from ottla.base.errors import OttlaError
+from ottla.base.errors import ErrorCode, KafkaError, OttlaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.cluster_link import ClusterLink
 from ottla.client.core.batch_sender import PartitionResult, ProduceCall
@@ -30,13 +30,17 @@ class ProduceReply(NamedTuple):
     endpoints: list[BrokerAddress]
 
 
+class Spawn(Protocol):
+    def __call__(self, work: Coroutine[Any, Any, None], *, on_cancel: Callable[[], None]) -> None: ...
+
+
 class ProduceRequests:
     def __init__(
         self,
         settings: ProducerSettings,
         link: ClusterLink,
         *,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Spawn,
         tell: Callable[[ProduceCall, ProduceReply | Exception], None],
     ) -> None:
         """`tell` is called once for each call, with its reply or why there is none; never before `start` returns."""
@@ -62,7 +66,8 @@ class ProduceRequests:
             or self._held_up.get(node_id)
         ):
             self._held_up[node_id] = self._held_up.get(node_id, 0) + 1
-            self._spawn(self._send(call))
+            turn = _Turn(self._write_turns.setdefault(node_id, asyncio.Lock()), lambda: self._written(call))
+            self._spawn(self._send(call, turn), on_cancel=lambda: self._broken_off(call, turn))
             return
         try:
             version = min(connection.version_for(ProduceRequest), MAX_PRODUCE_VERSION)
@@ -90,14 +95,12 @@ class ProduceRequests:
                 outcome = e
         self._tell(call, outcome)
 
-    async def _send(self, call: ProduceCall) -> None:
+    async def _send(self, call: ProduceCall, turn: _Turn) -> None:
         """Waits until the request can be written, and for its reply."""
-        turns = self._write_turns.setdefault(call.node_id, asyncio.Lock())
         outcome: ProduceReply | Exception
         try:
             # Requests of a broker are written in the order in which they were drained, whatever each had to wait for.
-            await turns.acquire()
-            turn = _Turn(turns, lambda: self._written(call))
+            await turn.begin()
             try:
                 connection = await self._link.connection_to(call.node_id)
                 version = min(connection.version_for(ProduceRequest), MAX_PRODUCE_VERSION)
@@ -113,6 +116,11 @@ class ProduceRequests:
         except Exception as e:
             outcome = e
         self._tell(call, outcome)
+
+    def _broken_off(self, call: ProduceCall, turn: _Turn) -> None:
+        """An event loop that is about to end cancels every task. Who closes the producer then waits for the batches."""
+        turn.end()
+        self._tell(call, KafkaError("the request was broken off", code=ErrorCode.NETWORK_EXCEPTION))
 
     def _written(self, call: ProduceCall) -> None:
         self._held_up[call.node_id] -= 1
@@ -150,11 +158,18 @@ class _Turn:
     """The right to write to a broker, which ends when the request is written or has failed, whichever is first."""
 
     def __init__(self, lock: asyncio.Lock, on_end: Callable[[], None]) -> None:
-        self._lock: asyncio.Lock | None = lock
+        self._lock = lock
         self._on_end = on_end
+        self._has_begun = self._has_ended = False
+
+    async def begin(self) -> None:
+        await self._lock.acquire()
+        self._has_begun = True
 
     def end(self) -> None:
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.release()
-            self._on_end()
+        if self._has_ended:
+            return
+        self._has_ended = True
+        if self._has_begun:
+            self._lock.release()
+        self._on_end()

@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 from ottla.base.clock import SystemClock
@@ -211,15 +212,24 @@ class ProducerEngine:
             self._timer_ms = max(now_ms + 1, wake_ms)
             self._timer = self._loop.call_later((self._timer_ms - now_ms) / 1000, self.wake)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None], *, on_cancel: Callable[[], None] | None = None) -> None:
+        """`on_cancel` is called if somebody else cancels the task, perhaps before it has begun."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(partial(self._ended, on_cancel or self._broken_off))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, on_cancel: Callable[[], None], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            if not self._closed:
+                on_cancel()
+        elif (error := task.exception()) is not None:
             self._break(error)
+
+    def _broken_off(self) -> None:
+        """An event loop that is about to end cancels every task. Who closes the producer then needs what they do."""
+        self._refreshing = self._asking_producer_id = False
+        self.wake()
 
     def _break(self, error: BaseException) -> None:
         """A mistake of ours: nobody shall wait for ever because of it, so the producer fails with all it has."""

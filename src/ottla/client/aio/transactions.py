@@ -316,7 +316,8 @@ class Transactions:
     def add_partitions_soon(self) -> None:
         if self._transaction.pending and self._added.is_set():
             self._added.clear()
-            self._engine.spawn(self._add_partitions())
+            # Also if it is cancelled before it has begun: whoever ends the transaction waits for it.
+            self._engine.spawn(self._add_partitions(), on_cancel=self._added.set)
 
     async def _add_partitions(self) -> None:
         """Until the coordinator has answered: to end the transaction one must know whether it has begun."""
