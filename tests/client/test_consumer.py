@@ -14,6 +14,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+import ottla
 import ottla.client.sync as ottla_sync
 from ottla.base.errors import ErrorCode, InvalidConfigError
 from ottla.base.types import TopicPartition
@@ -365,6 +366,13 @@ def test_bad_settings_say_what_is_meant(shell: Shell) -> None:
         shell(group_id="a", partition_assignment_strategy=["fair"])
     with pytest.raises(ClusterUnreachableError, match=r"bootstrap\.servers"):
         shell(bootstrap_servers="127.0.0.1:1")
+
+
+@pytest.mark.parametrize("deserializer", ["json", 5, ottla.StringSerde])
+def test_what_is_no_deserializer_is_refused_at_once(shell: Shell, deserializer: object) -> None:
+    for name in ("key_deserializer", "value_deserializer"):
+        with pytest.raises(InvalidConfigError, match=f"{name} must be"):
+            shell(**{name: deserializer})
 
 
 def test_a_closed_consumer_says_so(shell: Shell, topic: str) -> None:

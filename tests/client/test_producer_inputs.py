@@ -219,3 +219,25 @@ def test_callbacks_have_run_when_a_future_is_done(client: Client, broker: Broker
         assert future.result(PATIENCE_S).offset == 0
         assert [result.offset for result in results if result is not None] == [0]
         assert future.done()
+
+
+def test_times_to_wait(client: Client, broker: BrokerProcess, new_topic: str) -> None:
+    with client(bootstrap_servers=broker.bootstrap) as producer:
+        producer.send(new_topic, b"x").result(10)
+        for timeout in (0, -1, None, float("inf")):
+            producer.flush(timeout)
+        for timeout in ("5", float("nan"), []):
+            with pytest.raises(ValueError, match="number of seconds"):
+                producer.flush(timeout)
+            with pytest.raises(ValueError, match="number of seconds"):
+                producer.close(timeout)
+        producer.send(new_topic, b"x").result(10)
+        producer.close(float("inf"))
+
+
+def test_a_serializer_that_gives_no_bytes_is_named(client: Client, broker: BrokerProcess, new_topic: str) -> None:
+    with (
+        client(bootstrap_servers=broker.bootstrap, value_serializer=str) as producer,
+        pytest.raises(SerializationError, match="the value_serializer must give bytes or None, but gave str"),
+    ):
+        producer.send(new_topic, 5)

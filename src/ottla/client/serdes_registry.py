@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import threading
 import urllib.error
 import urllib.parse
@@ -56,12 +57,16 @@ class SchemaRegistry:
     def __init__(
         self, urls: str | Sequence[str], *, auth: tuple[str, str] | None = None, timeout_ms: int = 10_000
     ) -> None:
+        if auth is not None and not _is_pair(auth):
+            raise ValueError("the auth of a schema registry is a user and a password: auth=(user, password)")
+        if not 0 < timeout_ms < math.inf:
+            raise ValueError(f"timeout_ms must be above 0, but was {timeout_ms!r}")
         given = [url.strip() for url in (urls.split(",") if isinstance(urls, str) else urls) if url.strip()]
         addresses = [address for address in map(_Address.parse, given) if address is not None]
         if not addresses or len(addresses) < len(given):
             shown = "something with an @ (not shown: it may be after a password)" if "@" in str(urls) else repr(urls)
             raise ValueError(f"a schema registry needs addresses such as http://host:8081, but {shown} was given")
-        known = {found for found in (auth, *(address.auth for address in addresses)) if found is not None}
+        known = {tuple(found) for found in (auth, *(address.auth for address in addresses)) if found is not None}
         if len(known) > 1:
             raise ValueError("a schema registry has one user and password, but different ones were given")
         self._urls = [address.url for address in addresses]
@@ -142,6 +147,10 @@ class SchemaRegistry:
                 failure = SchemaRegistryError(f"{what}: what answers at {url} is no schema registry")
         assert failure is not None
         raise failure
+
+
+def _is_pair(given: object) -> bool:
+    return isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(part, str) for part in given)
 
 
 class _Address(NamedTuple):

@@ -98,7 +98,8 @@ class Connection:
                 await loop.create_connection(lambda: _Receiver(connection), host, port, ssl=tls)
         except TimeoutError as e:
             raise connection._network_error(f"there was no answer within {connect_timeout_ms} ms") from e
-        except socket.gaierror as e:
+        except (socket.gaierror, UnicodeError) as e:
+            # A UnicodeError says that it cannot be a name: a part of it is empty, or too long.
             raise connection._network_error("the host name is not known") from e
         except OSError as e:
             refused = isinstance(e, ConnectionRefusedError)

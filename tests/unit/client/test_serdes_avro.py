@@ -400,3 +400,16 @@ def test_the_next_address_is_tried(server: Registry) -> None:
 def test_a_serde_without_a_schema_cannot_write(server: Registry) -> None:
     with pytest.raises(SerializationError, match="no schema to write with"):
         serializing("value", AvroSerde(SchemaRegistry(server.url)))("points", {"x": 1})
+
+
+@pytest.mark.parametrize("auth", ["me:secret", ("me",), ("me", None), ("me", "se", "cret"), 5])
+def test_credentials_that_are_no_pair_are_refused_and_not_shown(auth: Any) -> None:
+    with pytest.raises(ValueError, match=r"auth=\(user, password\)") as refusal:
+        SchemaRegistry("http://localhost:8081", auth=auth)
+    assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, float("inf")])
+def test_a_registry_is_given_some_time(timeout_ms: int) -> None:
+    with pytest.raises(ValueError, match="timeout_ms must be above 0"):
+        SchemaRegistry("http://localhost:8081", timeout_ms=timeout_ms)

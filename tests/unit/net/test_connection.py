@@ -566,6 +566,9 @@ def test_connecting_to_nobody_is_said_clearly(run: RunAsync) -> None:
                 await Connection.connect("127.0.0.1", port)
         with pytest.raises(KafkaError, match=r"no-such-host\.invalid:9092: the host name is not known"):
             await Connection.connect("no-such-host.invalid", 9092)
+        for host in ("a..b", "a" * 300):
+            with pytest.raises(KafkaError, match=f"{host}:9092: the host name is not known"):
+                await Connection.connect(host, 9092)
 
     run(scenario())
 

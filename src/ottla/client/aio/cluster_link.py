@@ -163,7 +163,8 @@ class ClusterLink:
             except KafkaError as e:
                 if e.code not in _UNREACHABLE:
                     raise
-                failures.append(e.message.removeprefix("connection to "))
+                reason = e.message.removeprefix("connection to ").removeprefix(f"{host}:{port}")
+                failures.append(f"{host}:{port}: {reason.lstrip(': ')}")
         raise ClusterUnreachableError(failures)
 
     def _candidates(self) -> list[tuple[str, int]]:

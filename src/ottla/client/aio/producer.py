@@ -14,6 +14,7 @@ from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.aio.send_futures import SendFuture, SendFutures, TableFuture
 from ottla.client.aio.send_lines import SendLines
 from ottla.client.aio.transactions import Offsets, Transactions
+from ottla.client.core.consumer_arguments import seconds
 from ottla.client.core.encoded_batch import TableColumns
 from ottla.client.core.lane import Lane
 from ottla.client.core.metadata import TopicMetadata
@@ -349,7 +350,7 @@ class Producer(Generic[KeyT, ValueT]):
         """Returns when every record sent before is stored or has failed; TimeoutError after `timeout` seconds."""
         engine, _ = self._started()
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(seconds(timeout)):
                 await engine.flush()
         except TimeoutError:
             raise not_flushed(timeout) from None
@@ -409,6 +410,7 @@ class Producer(Generic[KeyT, ValueT]):
 
         A transaction that is open is aborted.
         """
+        timeout = seconds(timeout)
         if self._engine is None or self._closed:
             self._closed = True
             return

@@ -1,5 +1,5 @@
 """What a consumer is given, looked at before it is used. In a request a slip would end the consumer, or wait there for
-as long as nobody asks. All of it is a ValueError."""
+as long as nobody asks. All of it is a ValueError, except for what a consumer is made with: InvalidConfigError."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import operator
 from collections.abc import Iterable
 
+from ottla.base.errors import InvalidConfigError
 from ottla.base.options import MAX_INT, MAX_LONG
 from ottla.base.types import TopicPartition
 from ottla.machines.cluster.topic_names import why_illegal
@@ -73,6 +74,17 @@ def partitions_of(given: object) -> list[TopicPartition]:
     if isinstance(given, str | bytes | TopicPartition) or not isinstance(given, Iterable):
         raise ValueError(f"partitions must be a list, such as [('orders', 0)], but were {given!r}")
     return list(map(partition_of, given))
+
+
+def check_deserializers(key: object, value: object) -> None:
+    """InvalidConfigError if one of them cannot be one: said before a record is taken for unreadable."""
+    for name, deserializer in (("key_deserializer", key), ("value_deserializer", value)):
+        if not (deserializer is None or callable(deserializer) or hasattr(deserializer, "deserialize")):
+            raise InvalidConfigError(
+                name, f"{name} must be a function, or have a method deserialize(topic, data), but was {deserializer!r}"
+            )
+        if isinstance(deserializer, type) and hasattr(deserializer, "deserialize"):
+            raise InvalidConfigError(name, f"{name} must be an object of {deserializer!r}, not the class itself")
 
 
 def _whole(given: object) -> int | None:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from ottla.base.errors import CorruptBatchError
 from ottla.base.types import ReadBuffer, TopicPartition
+from ottla.client.core.consumer_arguments import check_deserializers
 from ottla.client.core.consumer_record import AnyRecord, ConsumerRecord, make_record_class
 from ottla.client.errors import ClientError, CorruptRecordError, DeserializationError
 from ottla.records.batch import (
@@ -223,6 +224,7 @@ class Converters:
 
     def __init__(self, key: Any, value: Any) -> None:
         """Each is None, a function of the bytes, or an object with `deserialize(topic, data)`."""
+        check_deserializers(key, value)
         self.awaited: AwaitedRecord | None = None
         """The one that is waited for, if any: others that need it wait for their turn."""
         self._key = key

@@ -301,9 +301,11 @@ def _to_bytes(topic: str, field: str, value: Any, serialize: Callable[[str, Any]
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
+    kind = type(value).__name__
+    if serialize is not None:
+        raise SerializationError(f"{topic}: the {field}_serializer must give bytes or None, but gave {kind}")
     raise SerializationError(
-        f"{topic}: the {field} must be bytes or None, but was {type(value).__name__}; "
-        f"give the producer a {field}_serializer"
+        f"{topic}: the {field} must be bytes or None, but was {kind}; give the producer a {field}_serializer"
     )
 
 

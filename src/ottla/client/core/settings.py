@@ -13,6 +13,7 @@ from ottla.base.errors import InvalidConfigError
 from ottla.base.options import Between, OneOf, Option, OptionSet, Type, Values
 
 _DEFAULT_PORT = 9092
+_MAX_TEXT_BYTES = 32_767
 _ADDRESS = re.compile(r"(?:([^\s:/\[\]]+)|\[([^\s/\[\]]+)\])(?::([0-9]+))?", re.ASCII)
 """A name, or an IPv6 address in brackets, and perhaps a port."""
 
@@ -163,7 +164,21 @@ def parse_settings(options: OptionSet, settings: Mapping[str, object]) -> Values
     """Values of any natural type (numbers, booleans, lists, text) as the options' types, checked."""
     for name in settings:
         options.find(name)
-    return options.parse({name: _as_text(name, value) for name, value in settings.items()})
+    texts = {name: _as_text(name, value) for name, value in settings.items()}
+    for name, text in texts.items():
+        if text is not None and options.find(name).type is Type.STRING:
+            _check_writable(name, text)
+    return options.parse(texts)
+
+
+def _check_writable(name: str, text: str) -> None:
+    """Names go into requests, which have room for so much of each."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidConfigError(name, f"{name} has no UTF-8 form: {text!r}") from None
+    if size > _MAX_TEXT_BYTES:
+        raise InvalidConfigError(name, f"{name} must have at most {_MAX_TEXT_BYTES} bytes, but has {size}")
 
 
 def _as_text(name: str, value: object) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 import threading
@@ -18,6 +19,7 @@ from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.aio.send_lines import buffer_exhausted
 from ottla.client.aio.transactions import Offsets, Transactions
 from ottla.client.core.accumulator import Accumulator
+from ottla.client.core.consumer_arguments import seconds
 from ottla.client.core.encoded_batch import EncodedRows, TableColumns
 from ottla.client.core.lane import Lane
 from ottla.client.core.metadata import TopicMetadata
@@ -66,6 +68,9 @@ _BYTES: Any = bytes
 _HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 _time_s = time.time
+
+_ANSWER_S = 1.0
+"""How long the producer's thread takes to answer at the most, unless a callback holds it up."""
 
 
 class Producer(Generic[KeyT, ValueT]):
@@ -419,10 +424,16 @@ class Producer(Generic[KeyT, ValueT]):
     def flush(self, timeout: float | None = None) -> None:
         """Returns when every record sent before is stored or has failed; TimeoutError after `timeout` seconds."""
         self._check_usable()
+        limit_s = seconds(timeout)
         try:
-            self._thread.call(self._engine.flush(), timeout)
+            # Whether there is anything to wait for, the loop has to say first, however short the time is.
+            self._thread.call(self._flush(limit_s), max(limit_s, _ANSWER_S))
         except TimeoutError:
             raise not_flushed(timeout) from None
+
+    async def _flush(self, limit_s: float) -> None:
+        async with asyncio.timeout(limit_s):
+            await self._engine.flush()
 
     def partitions_for(self, topic: str) -> list[int]:
         self._check_usable()
@@ -480,6 +491,7 @@ class Producer(Generic[KeyT, ValueT]):
         A transaction that is open is aborted. In a delivery callback there is no waiting: what is unsent fails.
         """
         self._check_caller()
+        limit_s = seconds(timeout)
         with self._lock:
             if self._unusable is not None:
                 return
@@ -491,7 +503,7 @@ class Producer(Generic[KeyT, ValueT]):
             self._thread.stop()
             return
         try:
-            self._thread.call(self._finish(), timeout)
+            self._thread.call(self._finish(), limit_s)
         except TimeoutError:
             pass  # what is left fails below, and whoever holds a future of it is told
         finally:

@@ -90,3 +90,10 @@ def test_what_is_a_class_in_java_has_a_keyword_here(kind: Any, name: str, hint: 
 def test_settings_that_are_no_mapping(config: Any) -> None:
     with pytest.raises(InvalidConfigError, match="setting"):
         merge_settings(config, {})
+
+
+@pytest.mark.parametrize(("text", "reason"), [("\ud800", "has no UTF-8 form"), ("x" * 40_000, "at most 32767 bytes")])
+@pytest.mark.parametrize("name", ["client.id", "transactional.id"])
+def test_names_that_no_request_has_room_for(name: str, text: str, reason: str) -> None:
+    with pytest.raises(InvalidConfigError, match=reason):
+        ProducerSettings.parse({"bootstrap.servers": "a:1", name: text})
