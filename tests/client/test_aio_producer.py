@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import time
 from collections.abc import Sequence
@@ -245,3 +246,44 @@ def test_a_producer_that_is_closed_while_the_loop_ends_sends_what_it_has() -> No
         asyncio.run(leave_a_task_behind(broker))
         assert time.monotonic() - began_s < 60  # and not delivery.timeout.ms
         assert sum(map(len, read_all(broker.bootstrap_servers, "t").values())) == 100
+
+
+async def send_and_go(broker: EmbeddedBroker, count: int) -> None:
+    producer = await aio.Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000).start()
+    for number in range(count):
+        await producer.send("t", b"%d" % number)
+
+
+def test_what_is_left_when_the_loop_ends_is_sent(caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedBroker() as broker:
+        broker.create_topic("t")
+        asyncio.run(send_and_go(broker, 10))
+        assert values_of(broker.bootstrap_servers, "t") == [b"%d" % number for number in range(10)]
+        assert not caplog.records
+
+
+def test_what_cannot_be_sent_when_the_loop_ends_is_said_to_be_lost(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.client.aio.producer.LAST_S", 0.2)
+    with EmbeddedBroker() as broker:
+        broker.create_topic("t")
+        broker.faults.drop(ApiKey.PRODUCE, times=None)
+        asyncio.run(send_and_go(broker, 10))
+    gc.collect()
+    assert caplog.messages == ["records not sent, because the event loop ended before the producer was closed: 10"]
+
+
+def test_a_loop_that_ends_while_the_producer_asks_for_metadata_leaves_no_task(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def ask_and_go(broker: EmbeddedBroker) -> None:
+        producer = await aio.Producer(bootstrap_servers=broker.bootstrap_servers).start()
+        asking = asyncio.create_task(producer.send("t", b"v"))
+        await asyncio.sleep(0)
+        assert not asking.done()
+
+    with EmbeddedBroker() as broker:
+        asyncio.run(ask_and_go(broker))
+    gc.collect()
+    assert not [message for message in caplog.messages if "destroyed" in message]

@@ -461,3 +461,14 @@ def test_what_cannot_be_sent(app: App, new_topic: str, caplog: pytest.LogCapture
     run(test)
     assert caplog.text.count(f"a record for {new_topic} was not sent") == 2
     assert "never retrieved" not in caplog.text
+
+
+def test_what_was_to_be_sent_soon_when_the_loop_ends_is_said_to_be_lost(
+    app: App, new_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def send_and_go() -> None:
+        await app.start()
+        app.send_soon(new_topic, "x")
+
+    asyncio.run(send_and_go())
+    assert f"a record for {new_topic} was not sent: the event loop ended before the application did" in caplog.messages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -325,3 +326,54 @@ def test_close_in_the_midst_of_calls(broker: BrokerProcess, new_topic: str) -> N
         producer.close()
         for _ in threads:
             assert isinstance(told.get(timeout=10), ClientClosedError)
+
+
+def run_program(program: str, broker: EmbeddedBroker) -> str:
+    """What it says on its way out."""
+    command = [sys.executable, "-c", program, broker.bootstrap_servers]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
+
+
+def test_what_is_left_when_the_program_ends_is_sent(ottla: EmbeddedBroker) -> None:
+    ottla.create_topic("t")
+    program = """
+import sys, ottla
+producer = ottla.Producer(bootstrap_servers=sys.argv[1], linger_ms=60_000)
+for number in range(10):
+    producer.send("t", b"%d" % number)
+"""
+    assert run_program(program, ottla) == ""
+    assert values_of(ottla.bootstrap_servers, "t") == [b"%d" % number for number in range(10)]
+
+
+def test_what_cannot_be_sent_when_the_program_ends_is_said_to_be_lost(ottla: EmbeddedBroker) -> None:
+    ottla.create_topic("t")
+    ottla.faults.drop(ApiKey.PRODUCE, times=None)
+    program = """
+import sys, ottla
+from ottla.client.sync import leftovers
+leftovers.LAST_S = 0.2
+for number in range(3):
+    ottla.Producer(bootstrap_servers=sys.argv[1]).send("t", b"lost")
+"""
+    assert (
+        run_program(program, ottla).splitlines()
+        == ["records not sent, because the program ended before the producer was closed: 1"] * 3
+    )
+
+
+def test_threads_that_go_on_sending_when_the_program_ends_are_not_disturbed(ottla: EmbeddedBroker) -> None:
+    ottla.create_topic("t")
+    program = """
+import sys, threading, ottla
+producer = ottla.Producer(bootstrap_servers=sys.argv[1])
+began = threading.Event()
+def send():
+    while True:
+        producer.send("t", b"v", key=b"k")
+        began.set()
+threading.Thread(target=send, daemon=True).start()
+began.wait()
+"""
+    assert run_program(program, ottla) == ""
+    assert set(values_of(ottla.bootstrap_servers, "t")) == {b"v"}

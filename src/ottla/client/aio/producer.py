@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
+from ottla.client.aio.loop_end import LAST_S, LoopEnd, warn_of_lost
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.aio.send_futures import SendFuture, SendFutures, TableFuture
 from ottla.client.aio.send_lines import SendLines
@@ -124,6 +125,7 @@ class Producer(Generic[KeyT, ValueT]):
         self._lanes: dict[str, Lane] = {}
         self._lines = SendLines(self._settings, self._check_sendable)
         self._preparing = asyncio.Lock()
+        self._loop_end = LoopEnd(self._close_at_end)
         self._closed = False
 
     async def start(self) -> Self:
@@ -149,6 +151,7 @@ class Producer(Generic[KeyT, ValueT]):
         )
         if self._intake.is_plain:
             engine.accumulator.lanes = self._lanes
+        await self._loop_end.watch()
         return self
 
     async def __aenter__(self) -> Self:
@@ -430,6 +433,17 @@ class Producer(Generic[KeyT, ValueT]):
         finally:
             engine.finish(engine.sender.fail_all(closed_error()))
             engine.close()
+            await self._loop_end.forget()
+
+    async def _close_at_end(self) -> None:
+        if self._engine is None or self._closed:
+            return
+        left = list(self._engine.accumulator.incomplete)
+        try:
+            await self.close(LAST_S)
+        finally:
+            warn_of_lost(left, "the event loop")
+            await self._engine.wait_ended()
 
 
 def not_flushed(timeout_s: float | None) -> TimeoutError:

@@ -124,6 +124,10 @@ class ProducerEngine:
                 limit.reschedule(self._loop.time())
         self.link.close()
 
+    async def wait_ended(self) -> None:
+        """After `close`, for a loop that ends: whatever is cancelled needs it to be over."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     @asynccontextmanager
     async def limit(self, timeout_ms: int) -> AsyncIterator[None]:
         """Ends the block when its time is up (TimeoutError), or when the producer is closed (ClientClosedError)."""

@@ -237,9 +237,14 @@ class App:
                 # Nobody waits for this task: what is not said here is never said.
                 log.error("a record for %s was not sent: %s", record.topic, e, exc_info=not isinstance(e, OttlaError))
 
+        def ended(task: asyncio.Task[None]) -> None:
+            self._sending.discard(task)
+            if task.cancelled():
+                log.error("a record for %s was not sent: the event loop ended before the application did", record.topic)
+
         task = asyncio.get_running_loop().create_task(deliver())
         self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        task.add_done_callback(ended)
 
     def _started(self) -> LastingProducer:
         if self._producer is None:

@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
+from ottla.client.aio.loop_end import warn_of_lost
 from ottla.client.aio.producer import closed_error, not_flushed, not_transactional
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.aio.send_lines import buffer_exhausted
@@ -26,11 +27,7 @@ from ottla.client.core.metadata import TopicMetadata
 from ottla.client.core.offset_requests import Membership
 from ottla.client.core.on_demand import open_table_intake
 from ottla.client.core.partitioners import Partitioner
-from ottla.client.core.producer_batch import (
-    Batch,
-    DeliveryCallback,
-    copy_of,
-)
+from ottla.client.core.producer_batch import Batch, DeliveryCallback, copy_of
 from ottla.client.core.producer_options import ProducerSettings
 from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.client.core.record_intake import (
@@ -46,14 +43,9 @@ from ottla.client.core.record_intake import (
     listed,
 )
 from ottla.client.core.settings import merge_settings
-from ottla.client.errors import (
-    BufferExhaustedError,
-    ClientClosedError,
-    ClientError,
-    ConcurrentUseError,
-    ForkedError,
-)
+from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, ConcurrentUseError, ForkedError
 from ottla.client.sync.held_signals import HeldSignals
+from ottla.client.sync.leftovers import forget_exit, watch_exit
 from ottla.client.sync.loop_thread import LoopThread
 from ottla.client.sync.send_futures import SendFuture, SendFutures, TableFuture, sending
 
@@ -163,6 +155,7 @@ class Producer(Generic[KeyT, ValueT]):
         self._lanes: dict[str, Lane] = {}
         if self._intake.is_plain and _HAS_GIL:
             self._accumulator.lanes = self._lanes
+        watch_exit(self)
 
     async def _start_engine(self) -> ProducerEngine:
         engine = ProducerEngine(self._settings, lock=self._lock, on_memory=self._memory.notify_all)
@@ -498,6 +491,7 @@ class Producer(Generic[KeyT, ValueT]):
             self._unusable = ClientClosedError("the producer is closed")
             self._accumulator.close_open()
             self._memory.notify_all()
+        forget_exit(self)
         if self._thread.is_current:
             self._end()
             self._thread.stop()
@@ -509,6 +503,17 @@ class Producer(Generic[KeyT, ValueT]):
         finally:
             self._thread.call(self._end_in_loop())
             self._thread.stop()
+
+    def _send_rest(self, timeout_s: float) -> None:
+        """Without closing: threads that the end of the program does not wait for may go on sending."""
+        if self._unusable is not None or self._transaction is not None:
+            return
+        with self._lock:
+            left = list(self._accumulator.incomplete)
+        if left:
+            with suppress(TimeoutError):
+                self._thread.call(self._flush(timeout_s), max(timeout_s, _ANSWER_S))
+            warn_of_lost(left, "the program")
 
     async def _finish(self) -> None:
         self._engine.take_no_more()
