@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.app.calls import Call
-from ottla.client.app.payloads import AnnotationError, decoder_for, encode
+from ottla.client.app.payloads import AnnotationError, PayloadError, decoder_for, encode
 from ottla.client.core.consumer_record import ConsumerRecord, make_record_class
 from ottla.client.errors import DeserializationError, ListenerError
 from ottla.records.batch import TimestampType
@@ -276,3 +276,31 @@ def no_names(*a: int) -> None: ...
 def test_functions_that_cannot_listen(function: Any, message: str) -> None:
     with pytest.raises(ListenerError, match=message):
         Call(function)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (str | int, "hello"),
+        (str | int, 5),
+        (str | Line, "12"),
+        (str | Line, Line("pen", 2)),
+        (Literal["in", "out"], "in"),
+        (Literal["in", 3], 3),
+        (Literal["in"] | None, None),
+        (str | int | None, "null and void"),
+    ],
+)
+def test_text_that_is_one_of_several_things_is_read_as_it_was_sent(annotation: Any, value: object) -> None:
+    assert decoder_for(annotation)(encode(value)) == value
+
+
+def test_text_that_is_none_of_several_things_is_refused() -> None:
+    with pytest.raises(PayloadError, match=r"must be one of \['in', 3\], but is 'sideways'"):
+        decoder_for(Literal["in", 3])(b"sideways")
+
+
+@pytest.mark.parametrize("annotation", [bytes | str, list[bytes]])
+def test_bytes_within_json_are_refused_for_what_they_are(annotation: Any) -> None:
+    with pytest.raises(AnnotationError, match="JSON has none"):
+        decoder_for(annotation)

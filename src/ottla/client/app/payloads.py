@@ -11,6 +11,7 @@ import dataclasses
 import json
 import types
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
@@ -79,7 +80,33 @@ def _decoder_of(annotation: Any) -> Callable[[bytes], Any]:
             raise PayloadError(f"not JSON: {e}") from e
         return shape(value, "")
 
+    return _or_text(shape) if _may_be_text(annotation) else decode
+
+
+def _or_text(shape: Shape) -> Callable[[bytes], Any]:
+    """Where text is one of several things, it is sent as it is, and the others as JSON."""
+
+    def decode(data: bytes) -> Any:
+        try:
+            value = json.loads(data)
+        except ValueError:
+            return shape(_text(data), "")
+        try:
+            return shape(value, "")
+        except ValueError:
+            with suppress(ValueError):
+                return shape(_text(data), "")
+            raise
+
     return decode
+
+
+def _may_be_text(annotation: Any) -> bool:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return any(map(_may_be_text, get_args(annotation)))
+    if get_origin(annotation) is Literal:
+        return any(isinstance(value, str) for value in get_args(annotation))
+    return annotation is str or _is_text_choice(annotation)
 
 
 def _text(data: bytes) -> str:
@@ -137,6 +164,8 @@ class _Shapes:
         annotation = type(None) if annotation is None else annotation
         if get_origin(annotation) is not None:
             return self._of_generic(annotation, get_origin(annotation), get_args(annotation))
+        if annotation is bytes:
+            raise AnnotationError("bytes can be all of a payload (also `bytes | None`), but JSON has none")
         if annotation in _SCALARS:
             return _scalar(annotation)
         if annotation in _TEXTUAL:
