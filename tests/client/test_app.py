@@ -472,3 +472,41 @@ def test_what_was_to_be_sent_soon_when_the_loop_ends_is_said_to_be_lost(
 
     asyncio.run(send_and_go())
     assert f"a record for {new_topic} was not sent: the event loop ended before the application did" in caplog.messages
+
+
+def test_a_listener_without_topics_is_refused_where_it_is_written(app: App) -> None:
+    with pytest.raises(ListenerError, match="on_order: name the topics"):
+
+        @app.listener  # type: ignore[arg-type]
+        async def on_order(order: Order) -> None:
+            pass
+
+
+def test_a_function_that_listens_several_times_has_several_failures(app: App, new_topic: str) -> None:
+    async def fail(value: str) -> None:
+        raise LookupError(value)
+
+    listen = {"retries": 0, "dead_letter": None}
+    app.listener(new_topic, **listen)(fail)  # type: ignore[arg-type]
+    app.listener(f"{new_topic}-b", **listen)(fail)  # type: ignore[arg-type]
+    app.listener(f"{new_topic}-b", group_id="another", **listen)(fail)  # type: ignore[arg-type]
+
+    async def test() -> None:
+        async with app:
+            await app.send(new_topic, "a")
+            await app.send(f"{new_topic}-b", "b")
+            await until(lambda: len(app.failures) == 3)
+
+    run(test)
+    names = [name.rpartition(".")[2] for name in app.failures]
+    assert names == ["fail", f"fail ({new_topic}-b)", f"fail ({new_topic}-b) [2]"]
+
+
+def test_an_application_that_is_being_started_is_not_started_twice(app: App) -> None:
+    async def test() -> None:
+        first, second = await asyncio.gather(app.start(), app.start(), return_exceptions=True)
+        assert first is app
+        assert isinstance(second, ClientError)
+        await app.close()
+
+    run(test)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import re
 import threading
@@ -57,6 +58,7 @@ class App:
         self._listeners: list[Listener] = []
         self._producer: LastingProducer | None = None
         self._letter_producer: LastingProducer | None = None
+        self._is_starting = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -83,6 +85,10 @@ class App:
         TypedDict or a pydantic model. Parameters named `key` and `headers` get those, and one annotated as
         ConsumerRecord the record itself. A function that is no coroutine runs in a thread.
         """
+        for topic in topics:
+            if callable(topic):
+                # It would be replaced by a decorator that nobody calls, and never listen.
+                raise ListenerError(f"{name_of(topic)}: name the topics: @app.listener('orders')")
         options: dict[str, Any] = {
             "ordering": ordering,
             "concurrency": concurrency,
@@ -110,10 +116,21 @@ class App:
             if given.get("group.id") is None:
                 raise ListenerError(f"{name_of(function)}: name a group_id, here or for the whole application")
             ConsumerSettings.parse(given)
-            self._listeners.append(Listener(function, _subscription(function, topics), given, options))
+            subscription = _subscription(function, topics)
+            name = self._name_for(function, subscription)
+            self._listeners.append(Listener(name, function, subscription, given, options))
             return function
 
         return register
+
+    def _name_for(self, function: Callable[..., object], topics: tuple[str, ...] | re.Pattern[str]) -> str:
+        """Its own, or one that says more if the function listens several times: `failures` shall tell them apart."""
+        name = name_of(function)
+        taken = {listener.name for listener in self._listeners}
+        if name in taken:
+            name += f" ({topics.pattern if isinstance(topics, re.Pattern) else ', '.join(topics)})"
+        names = itertools.chain([name], (f"{name} [{number}]" for number in itertools.count(2)))
+        return next(name for name in names if name not in taken)
 
     @property
     def failures(self) -> dict[str, OttlaError]:
@@ -124,12 +141,16 @@ class App:
 
     async def start(self) -> Self:
         """Finds the cluster and starts the listeners. Raises ListenerError for one that cannot be."""
-        if self._producer is not None:
+        if self._producer is not None or self._is_starting:
             raise ClientError("this application has been started already")
         for listener in self._listeners:
             listener.check()
         producer = LastingProducer(self._make_producer)
-        await producer.get()
+        self._is_starting = True
+        try:
+            await producer.get()
+        finally:
+            self._is_starting = False
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._turns.clear()

@@ -13,7 +13,7 @@ from ottla.base.errors import OttlaError
 from ottla.client.aio.exits import EXITS
 from ottla.client.aio.lasting_producer import LastingProducer
 from ottla.client.aio.parallel import ParallelConsumer
-from ottla.client.app.calls import Call, name_of
+from ottla.client.app.calls import Call
 from ottla.client.core.handlers import is_coroutine_function
 from ottla.client.core.parallel import RawRecord
 from ottla.client.core.settings import backoff_ms
@@ -32,12 +32,13 @@ class Listener:
 
     def __init__(
         self,
+        name: str,
         function: Callable[..., object],
         topics: tuple[str, ...] | re.Pattern[str],
         settings: Mapping[str, object],
         options: Mapping[str, Any],
     ) -> None:
-        self.name = name_of(function)
+        self.name = name
         self.topics = topics
         self.failure: OttlaError | None = None
         """What has ended it before the application did."""
