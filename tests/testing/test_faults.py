@@ -275,6 +275,12 @@ class TestOnTheWire:
             broker.faults.disconnect(ApiKey.LIST_GROUPS, times=2).wait(timeout_s=0.01)
 
     def test_what_cannot_be_scripted(self, broker: EmbeddedBroker) -> None:
+        with pytest.raises(ValueError, match="PRODUCE"):
+            broker.faults.disconnect("PRODUCE")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="9999"):
+            broker.faults.error(ApiKey.PRODUCE, 9999)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="milliseconds, but was '5'"):
+            broker.faults.delay(ApiKey.PRODUCE, "5")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="at least once"):
             broker.faults.drop(ApiKey.FETCH, times=0)
 

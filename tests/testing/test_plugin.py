@@ -115,3 +115,23 @@ def test_the_clock_of_a_test(ottla: EmbeddedBroker, ottla_clock: ManualClock) ->
     )
     assert producer.flush(20) == 0
     assert times == [1_700_000_001_234]
+
+
+@pytest.mark.ottla(num_partitions=5)
+def test_settings_of_a_test_as_keywords(ottla: EmbeddedBroker) -> None:
+    assert partitions(ottla, "made") == 5
+
+
+@pytest.mark.parametrize("mark", ["'num.partitions=3'", "{}, {'num.partitions': 3}", "5"])
+def test_settings_of_a_test_that_are_none(tmp_path: Path, mark: str) -> None:
+    program = tmp_path / "test_settings.py"
+    program.write_text(f"import pytest\n\n@pytest.mark.ottla({mark})\ndef test_own(ottla): pass\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(program)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "mapping of" in done.stdout
+
+
+@pytest.mark.parametrize("ms", [1.5, -1, "5"])
+def test_a_clock_goes_forward_by_whole_milliseconds(ottla_clock: ManualClock, ms: int) -> None:
+    with pytest.raises(ValueError, match="whole milliseconds"):
+        ottla_clock.advance(ms)

@@ -36,5 +36,8 @@ class ManualClock:
         return self._monotonic_ms
 
     def advance(self, ms: int) -> None:
+        given: object = ms
+        if not isinstance(given, int) or given < 0:
+            raise ValueError(f"a clock goes forward by whole milliseconds, but was told to by {ms!r}")
         self._wall_ms += ms
         self._monotonic_ms += ms

@@ -21,6 +21,7 @@ from ottla.broker.cluster_state import ClusterState, PartitionState
 from ottla.broker.config import BrokerConfig
 from ottla.broker.node import Broker
 from ottla.broker.topic_admin import NewTopic
+from ottla.client.core.settings import merge_settings
 from ottla.machines.cluster.image import NO_LEADER
 from ottla.testing.faults import Faults
 from ottla.testing.proxy import FaultProxy
@@ -61,7 +62,7 @@ class EmbeddedBroker:
         self.faults = Faults()
         self._given_dir = None if data_dir is None else Path(data_dir)
         self._own_dir: Path | None = None
-        self._config = dict(config or {})
+        self._config = merge_settings(config, {})
         self._clock = clock
         self._network = network
         self._port = 0

@@ -7,6 +7,7 @@ tests retries must be able to say which.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -91,6 +92,7 @@ class Faults:
         client_id: str | None = None,
     ) -> Fault:
         """Replies with the error code, for every topic and partition of the request where the API has one for each."""
+        code = ErrorCode(code)
         # A fetch has no effect that could be left out, and a refused one has no records, as with any error.
         is_applied = api in _NEVER_LEFT_OUT or (applied and api != ApiKey.FETCH)
 
@@ -103,6 +105,9 @@ class Faults:
 
     def delay(self, api: ApiKey, ms: int, *, times: int | None = 1, client_id: str | None = None) -> Fault:
         """Handles the request at once and keeps the reply for a while, and with it all later ones of its connection."""
+        given: object = ms
+        if not isinstance(given, int | float) or not 0 <= given < math.inf:
+            raise ValueError(f"a delay is a number of milliseconds, but was {ms!r}")
 
         def act(faults: Faults, context: RequestContext, handler: Handler) -> Outcome:
             late = Deferred()
@@ -174,6 +179,8 @@ class Faults:
     def _add(self, api: ApiKey, act: _Act, times: int | None, client_id: str | None) -> Fault:
         if times is not None and times < 1:
             raise ValueError(f"a fault must be met at least once, not {times} times")
+        # What no request ever has, such as its name, would never be met, and a test pass that has tried nothing.
+        api = ApiKey(api)
         fault = Fault(act, times, client_id)
         # A new list, because the broker's thread may be walking through the old one.
         self._by_api[api] = [*(known for known in self._by_api.get(api, ()) if not known.is_used_up), fault]

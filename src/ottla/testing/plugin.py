@@ -60,7 +60,7 @@ def ottla(request: pytest.FixtureRequest, ottla_config: Mapping[str, object]) ->
 
     config = dict(ottla_config)
     for mark in reversed(list(request.node.iter_markers("ottla"))):
-        config |= mark.args[0] if mark.args else {}
+        config |= _settings_of(mark)
     clock: ManualClock | None = None
     if "ottla_clock" in request.fixturenames:
         clock = request.getfixturevalue("ottla_clock")
@@ -69,6 +69,15 @@ def ottla(request: pytest.FixtureRequest, ottla_config: Mapping[str, object]) ->
         network = request.getfixturevalue("ottla_network")
     with EmbeddedBroker(config=config, clock=clock, network=network) as broker:
         yield broker
+
+
+def _settings_of(mark: pytest.Mark) -> Mapping[str, object]:
+    """As clients take theirs: Kafka's names in a mapping, or keywords in snake_case."""
+    from ottla.client.core.settings import merge_settings
+
+    if len(mark.args) > 1:
+        raise pytest.UsageError(f"@pytest.mark.ottla takes one mapping of settings, but was given {mark.args}")
+    return merge_settings(mark.args[0] if mark.args else None, mark.kwargs)
 
 
 def pytest_configure(config: pytest.Config) -> None:
