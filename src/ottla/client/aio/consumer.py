@@ -24,7 +24,6 @@ from ottla.client.core.consumer_arguments import (
     partition_of,
     partitions_of,
     records_max,
-    seconds,
     timestamp_of,
 )
 from ottla.client.core.consumer_options import EARLIEST, LATEST, ConsumerSettings
@@ -37,6 +36,7 @@ from ottla.client.core.on_demand import load_fetched_columns
 from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceListener
 from ottla.client.core.settings import merge_settings
 from ottla.client.core.subscription import topic_names
+from ottla.client.core.timeouts import seconds
 from ottla.client.core.topic_info import PartitionInfo
 from ottla.client.errors import ClientClosedError, ClientError, CommitFailedError, ConcurrentUseError
 

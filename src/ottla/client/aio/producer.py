@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
@@ -14,12 +14,11 @@ from ottla.client.aio.loop_end import LAST_S, LoopEnd, warn_of_lost
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.aio.send_futures import SendFuture, SendFutures, TableFuture
 from ottla.client.aio.send_lines import SendLines
-from ottla.client.aio.transactions import Offsets, Transactions
-from ottla.client.core.consumer_arguments import seconds
+from ottla.client.aio.transaction_calls import TransactionCalls
+from ottla.client.aio.transactions import Transactions
 from ottla.client.core.encoded_batch import TableColumns
 from ottla.client.core.lane import Lane
 from ottla.client.core.metadata import TopicMetadata
-from ottla.client.core.offset_requests import Membership
 from ottla.client.core.on_demand import open_table_intake
 from ottla.client.core.partitioners import Partitioner
 from ottla.client.core.producer_batch import (
@@ -28,7 +27,6 @@ from ottla.client.core.producer_batch import (
     copy_of,
 )
 from ottla.client.core.producer_options import ProducerSettings
-from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.client.core.record_intake import (
     GivenHeaders,
     KeyT,
@@ -43,6 +41,7 @@ from ottla.client.core.record_intake import (
     listed,
 )
 from ottla.client.core.settings import merge_settings
+from ottla.client.core.timeouts import seconds
 from ottla.client.errors import ClientClosedError, ClientError, TransactionStateError
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ _BYTES: Any = bytes
 """mypy would take code behind `is bytes` for code that is never run: who knows what a producer takes."""
 
 
-class Producer(Generic[KeyT, ValueT]):
+class Producer(TransactionCalls, Generic[KeyT, ValueT]):
     """Sends records to topics. Use it with `async with`, or call `start` and `close`.
 
     Settings have Kafka's names, in a mapping, or as keywords in snake_case:
@@ -361,46 +360,6 @@ class Producer(Generic[KeyT, ValueT]):
     async def partitions_for(self, topic: str) -> list[int]:
         engine, _ = self._started()
         return list((await engine.topic(topic, self._settings.max_block_ms)).partitions)
-
-    # Transactions, for a producer with a transactional.id
-
-    async def init_transactions(self) -> None:
-        """Registers the transactional id: an older producer that uses it is fenced, what it left open is aborted."""
-        await self._transactional().init()
-
-    async def begin_transaction(self) -> None:
-        self._transactional().begin()
-
-    async def send_offsets(self, offsets: Offsets, group: Membership | str) -> None:
-        """Makes positions of a consumer group part of the transaction. `group` is its id, or a consumer's membership,
-        which is checked: a member that has been replaced cannot commit."""
-        await self._transactional().send_offsets(offsets, group)
-
-    async def prepare_transaction(self) -> PreparedTransaction:
-        """Sends what is left and leaves the transaction open. Another process may end it (`Admin.end_transactions`)."""
-        return await self._transactional().prepare()
-
-    async def commit_transaction(self) -> None:
-        """Sends what is left and commits. If the error that is raised `requires_abort`, abort and start anew."""
-        await self._transactional().commit()
-
-    async def abort_transaction(self) -> None:
-        await self._transactional().abort()
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Self]:
-        """A transaction as a block: committed at its end, aborted if it raises. Initializes on first use."""
-        transactions = self._transactional()
-        if not transactions.is_initialized:
-            await transactions.init()
-        transactions.begin()
-        try:
-            yield self
-            await transactions.commit()
-        except BaseException:
-            if transactions.can_abort:
-                await transactions.abort()
-            raise
 
     def _transactional(self) -> Transactions:
         self._started()

@@ -3,7 +3,6 @@ as long as nobody asks. All of it is a ValueError, except for what a consumer is
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterable
 
@@ -11,22 +10,6 @@ from ottla.base.errors import InvalidConfigError
 from ottla.base.options import MAX_INT, MAX_LONG
 from ottla.base.types import TopicPartition
 from ottla.machines.cluster.topic_names import why_illegal
-
-_LONGEST_S = 1e9
-"""For ever, in a form that every clock can add up."""
-
-
-def seconds(timeout: float | None) -> float:
-    """How long to wait; None is as long as it takes."""
-    if timeout is None:
-        return _LONGEST_S
-    try:
-        is_number = not math.isnan(timeout)
-    except TypeError:
-        is_number = False
-    if not is_number:
-        raise ValueError(f"a timeout is a number of seconds, but was {timeout!r}")
-    return max(0.0, min(timeout, _LONGEST_S))
 
 
 def records_max(given: int) -> int:

@@ -20,7 +20,6 @@ from ottla.client.aio.commits import CommitCallback, Offsets
 from ottla.client.aio.consumer import Consumer as AsyncConsumer
 from ottla.client.aio.consumer import Deserializer
 from ottla.client.aio.group_runner import RebalanceStep
-from ottla.client.core.consumer_arguments import seconds
 from ottla.client.core.consumer_record import ConsumerRecord, K, V
 from ottla.client.core.cursors import OffsetAndMetadata
 from ottla.client.core.group_protocol import GroupAssignor
@@ -29,6 +28,7 @@ from ottla.client.core.offset_requests import Membership, OffsetAndTimestamp
 from ottla.client.core.on_demand import load_fetched_columns
 from ottla.client.core.rebalance import ConsumerInterceptor, RebalanceListener
 from ottla.client.core.subscription import topic_names
+from ottla.client.core.timeouts import seconds
 from ottla.client.core.topic_info import PartitionInfo
 from ottla.client.errors import ClientClosedError, ClientError, ConcurrentUseError, ForkedError
 from ottla.client.sync.shared_loop import SharedLoop

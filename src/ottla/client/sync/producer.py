@@ -7,8 +7,8 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
@@ -18,18 +18,15 @@ from ottla.client.aio.loop_end import warn_of_lost
 from ottla.client.aio.producer import closed_error, not_flushed, not_transactional
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.aio.send_lines import buffer_exhausted
-from ottla.client.aio.transactions import Offsets, Transactions
+from ottla.client.aio.transactions import Transactions
 from ottla.client.core.accumulator import Accumulator
-from ottla.client.core.consumer_arguments import seconds
 from ottla.client.core.encoded_batch import EncodedRows, TableColumns
 from ottla.client.core.lane import Lane
 from ottla.client.core.metadata import TopicMetadata
-from ottla.client.core.offset_requests import Membership
 from ottla.client.core.on_demand import open_table_intake
 from ottla.client.core.partitioners import Partitioner
 from ottla.client.core.producer_batch import Batch, DeliveryCallback, copy_of
 from ottla.client.core.producer_options import ProducerSettings
-from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.client.core.record_intake import (
     GivenHeaders,
     KeyT,
@@ -43,11 +40,13 @@ from ottla.client.core.record_intake import (
     listed,
 )
 from ottla.client.core.settings import merge_settings
+from ottla.client.core.timeouts import seconds
 from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, ConcurrentUseError, ForkedError
 from ottla.client.sync.held_signals import HeldSignals
 from ottla.client.sync.leftovers import forget_exit, watch_exit
 from ottla.client.sync.loop_thread import LoopThread
 from ottla.client.sync.send_futures import SendFuture, SendFutures, TableFuture, sending
+from ottla.client.sync.transaction_calls import TransactionCalls
 
 if TYPE_CHECKING:
     from ottla.client.core.table_intake import TableIntake
@@ -65,7 +64,7 @@ _ANSWER_S = 1.0
 """How long the producer's thread takes to answer at the most, unless a callback holds it up."""
 
 
-class Producer(Generic[KeyT, ValueT]):
+class Producer(TransactionCalls, Generic[KeyT, ValueT]):
     """Sends records to topics; any thread may use it. Use it with `with`, or call `close`.
 
     Settings have Kafka's names, in a mapping, or as keywords in snake_case:
@@ -431,46 +430,6 @@ class Producer(Generic[KeyT, ValueT]):
     def partitions_for(self, topic: str) -> list[int]:
         self._check_usable()
         return list(self._thread.call(self._engine.topic(topic, self._settings.max_block_ms)).partitions)
-
-    # Transactions, for a producer with a transactional.id
-
-    def init_transactions(self) -> None:
-        """Registers the transactional id: an older producer that uses it is fenced, what it left open is aborted."""
-        self._thread.call(self._transactional().init())
-
-    def begin_transaction(self) -> None:
-        self._transactional().begin()
-
-    def send_offsets(self, offsets: Offsets, group: Membership | str) -> None:
-        """Makes positions of a consumer group part of the transaction. `group` is its id, or a consumer's membership,
-        which is checked: a member that has been replaced cannot commit."""
-        self._thread.call(self._transactional().send_offsets(offsets, group))
-
-    def prepare_transaction(self) -> PreparedTransaction:
-        """Sends what is left and leaves the transaction open. Another process may end it (`Admin.end_transactions`)."""
-        return self._thread.call(self._transactional().prepare())
-
-    def commit_transaction(self) -> None:
-        """Sends what is left and commits. If the error that is raised `requires_abort`, abort and start anew."""
-        self._thread.call(self._transactional().commit())
-
-    def abort_transaction(self) -> None:
-        self._thread.call(self._transactional().abort())
-
-    @contextmanager
-    def transaction(self) -> Iterator[Self]:
-        """A transaction as a block: committed at its end, aborted if it raises. Initializes on first use."""
-        transactions = self._transactional()
-        if not transactions.is_initialized:
-            self.init_transactions()
-        self.begin_transaction()
-        try:
-            yield self
-            self.commit_transaction()
-        except BaseException:
-            if transactions.can_abort:
-                self.abort_transaction()
-            raise
 
     def _transactional(self) -> Transactions:
         self._check_usable()
