@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, Self, TypeAlias, TypeVar, overload
 
-from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.errors import KafkaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.arrow_reading import GROUP_SETTINGS, Bounds, Readable, read_table
 from ottla.client.aio.commits import CommitCallback, Commits, CommitTask, Offsets
@@ -38,7 +38,7 @@ from ottla.client.core.settings import merge_settings
 from ottla.client.core.subscription import topic_names
 from ottla.client.core.timeouts import seconds
 from ottla.client.core.topic_info import PartitionInfo
-from ottla.client.errors import ClientClosedError, ClientError, CommitFailedError, ConcurrentUseError
+from ottla.client.errors import ClientClosedError, CommitFailedError, ConcurrentUseError
 
 log = logging.getLogger(__name__)
 T_co = TypeVar("T_co", covariant=True)
@@ -401,19 +401,7 @@ class Consumer(Generic[K, V]):
     async def position(self, partition: TopicPartition | tuple[str, int], timeout: float | None = None) -> int:
         """The offset of the next record `poll` would return."""
         self._check_started()
-        cursor = self._engine.cursors.of(partition_of(partition))
-        try:
-            async with asyncio.timeout(self._timeout_ms(timeout) / 1000):
-                while not cursor.has_position:
-                    if cursor.error is not None:
-                        raise cursor.error
-                    self._engine.wake()
-                    await asyncio.sleep(0.005)
-        except TimeoutError as e:
-            raise ClientError(
-                f"the position in {cursor.topic_partition} was not found in time", code=ErrorCode.REQUEST_TIMED_OUT
-            ) from e
-        return cursor.position
+        return await self._engine.find_position(partition_of(partition), self._timeout_ms(timeout))
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """`poll` returns nothing of these partitions until `resume`. They stay assigned."""

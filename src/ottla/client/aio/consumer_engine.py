@@ -344,6 +344,23 @@ class ConsumerEngine:
         await self.retry(attempt, timeout_ms)
         return found
 
+    async def find_position(self, topic_partition: TopicPartition, timeout_ms: int) -> int:
+        """Where the application is in a partition, once that is known."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                # The partition may go while this waits, or come again, and nobody looks for its old position any more.
+                while not (cursor := self.cursors.of(topic_partition)).has_position:
+                    if (error := cursor.error or self.failure) is not None:
+                        raise error
+                    self.wake()
+                    await asyncio.sleep(0.005)
+                    self.check_open()
+        except TimeoutError as e:
+            raise ClientError(
+                f"the position in {topic_partition} was not found in time", code=ErrorCode.REQUEST_TIMED_OUT
+            ) from e
+        return cursor.position
+
     # Trying again
 
     async def retry(
