@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
 
 import pytest
 
+import ottla
 from ottla import aio
 from ottla.client.errors import ClientClosedError, ClientError, SubscriptionStateError, UnassignedPartitionError
 from ottla.testing import ApiKey, EmbeddedBroker
-from tests.client.consumer_shells import PATIENCE_S
+from tests.client.consumer_shells import PATIENCE_S, wait_until
 
+LATE_MS = 1000
 
 @pytest.fixture(scope="module")
 def running_broker() -> Iterator[EmbeddedBroker]:
@@ -64,3 +72,93 @@ def test_a_position_that_nobody_looks_for_any_more_is_not_waited_for(
         await consumer.close(0)
 
     asyncio.run(main())
+
+
+def open_sockets() -> int:
+    """Of this process, which is that of the broker as well."""
+    found = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found += os.readlink(entry).startswith("socket:")
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def wait_until_closed(before: int) -> None:
+    """The broker notices a little later."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while open_sockets() > before:
+        assert time.monotonic() < deadline_s, f"{open_sockets() - before} sockets were left open"
+        time.sleep(0.01)
+
+
+def test_a_start_that_is_broken_off_leaves_no_connection_and_may_be_tried_again(broker: EmbeddedBroker) -> None:
+    async def main() -> None:
+        before = open_sockets()
+        unanswered = broker.faults.drop(ApiKey.METADATA)
+        consumer = aio.Consumer(bootstrap_servers=broker.bootstrap_servers)
+        starting = asyncio.create_task(consumer.start())
+        while not unanswered.hits:
+            await asyncio.sleep(0.01)
+        starting.cancel()
+        await asyncio.wait({starting})
+        await asyncio.to_thread(wait_until_closed, before)
+        async with consumer:
+            assert await consumer.list_topics() is not None
+
+    asyncio.run(main())
+
+
+def test_a_closing_that_is_cancelled_closes_all_the_same(broker: EmbeddedBroker, topic: str) -> None:
+    async def main() -> None:
+        tasks, before = asyncio.all_tasks(), open_sockets()
+        consumer = aio.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g")
+        await consumer.start()
+        consumer.assign([(topic, 0)])
+        consumer.seek((topic, 0), 0)
+        late = broker.faults.delay(ApiKey.OFFSET_COMMIT, LATE_MS)
+        closing = asyncio.create_task(consumer.close())
+        while not late.hits:
+            await asyncio.sleep(0.01)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert asyncio.all_tasks() == tasks
+        await asyncio.to_thread(wait_until_closed, before)
+        with pytest.raises(ClientClosedError):
+            await consumer.poll()
+
+    asyncio.run(main())
+
+
+class Enough(BaseException):
+    pass
+
+
+def test_a_closing_that_a_signal_breaks_off_closes_all_the_same(
+    broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raise_it(number: int, frame: FrameType | None) -> None:
+        raise Enough
+
+    died: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    threads, before = threading.active_count(), open_sockets()
+    handler = signal.signal(signal.SIGUSR1, raise_it)
+    try:
+        consumer = ottla.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g")
+        consumer.subscribe([topic])
+        wait_until(lambda: bool(consumer.assignment), consumer)
+        consumer.seek((topic, 0), 0)
+        late = broker.faults.delay(ApiKey.OFFSET_COMMIT, LATE_MS)
+        threading.Thread(target=lambda: (late.wait(), os.kill(os.getpid(), signal.SIGUSR1))).start()
+        with pytest.raises(Enough):
+            consumer.close()
+    finally:
+        signal.signal(signal.SIGUSR1, handler)
+    wait_until_closed(before)
+    assert threading.active_count() == threads
+    assert not died
+    with pytest.raises(ClientClosedError):
+        consumer.poll()

@@ -52,6 +52,10 @@ class ClusterLink:
 
     def close(self) -> None:
         self._closed = True
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Closes what is open; it is dialled again if it is needed."""
         for line in self._lines.values():
             if line.connection is not None:
                 line.connection.close()

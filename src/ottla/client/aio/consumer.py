@@ -133,7 +133,11 @@ class Consumer(Generic[K, V]):
         """Finds the cluster; `async with` calls this."""
         self._engine.check_open()
         if not self._is_started:
-            await self._engine.start()
+            try:
+                await self._engine.start()
+            except BaseException:
+                self._engine.hang_up()
+                raise
             self._is_started = True
             self._commits.start()
             self._group.start()
@@ -148,10 +152,14 @@ class Consumer(Generic[K, V]):
     async def close(self, timeout: float | None = 30.0) -> None:
         """Commits if that is automatic, leaves the group, closes the connections. Closing twice is harmless."""
         deadline_s = time.monotonic() + seconds(timeout)
-        step = await self._begin_closing(deadline_s)
         try:
+            step = await self._begin_closing(deadline_s)
             if step is not None:
                 await self._polls.tell_listener(step)
+        except asyncio.CancelledError:
+            # Whoever has called for this waits no longer, but will not call again either.
+            deadline_s = 0.0
+            raise
         finally:
             await self._finish_closing(deadline_s)
 

@@ -94,6 +94,10 @@ class ConsumerEngine:
         await self.link.find_cluster(self.now_ms())
         self.spawn(self._drive())
 
+    def hang_up(self) -> None:
+        """After a start that came to nothing; it may be tried again."""
+        self.link.hang_up()
+
     def now_ms(self) -> int:
         return self.clock.monotonic_ms()
 
@@ -123,10 +127,12 @@ class ConsumerEngine:
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for link in (self.link, self.fetch_link, self.group_link):
-            link.close()
-        self.notify()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            for link in (self.link, self.fetch_link, self.group_link):
+                link.close()
+            self.notify()
 
     def check_open(self) -> None:
         if self.is_closed:

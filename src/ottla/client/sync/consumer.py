@@ -140,7 +140,7 @@ class Consumer(Generic[K, V]):
             return
         self._is_closing = True
         try:
-            step = self._loop.call(self._inner._begin_closing(deadline_s))
+            step = self._begin_closing(deadline_s)
             try:
                 if step is not None:
                     self._tell_listener(step)
@@ -150,6 +150,15 @@ class Consumer(Generic[K, V]):
         finally:
             self._is_closed = True
             self._loop.stop()
+
+    def _begin_closing(self, deadline_s: float) -> RebalanceStep | None:
+        try:
+            return self._loop.call(self._inner._begin_closing(deadline_s))
+        except BaseException:
+            # Ctrl-C: nobody wants to wait any longer, but the group is to know, and connections are closed.
+            self._is_closed = True
+            self._loop.call(self._inner._finish_closing(0.0))
+            raise
 
     def _check_usable(self) -> None:
         if self._is_forked:

@@ -199,8 +199,11 @@ class SharedLoop:
             self._keeper_waits_for_news = True
             while self._runner is _Runner.CALLER:
                 self._changed.wait()
-        self.loop.run_until_complete(cancel_the_rest())
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        for last in (cancel_the_rest(), self.loop.shutdown_asyncgens()):
+            task = self._begin(last)
+            while not task.done():
+                # Calls that were broken off, and end only now, stop the loop as well.
+                self.loop.run_forever()
         self.loop.close()
 
     def _is_due(self) -> bool:
