@@ -56,7 +56,10 @@ class FetchPlanner:
 
     def node_for(self, cursor: Cursor, now_ms: int) -> int:
         if cursor.preferred_replica >= 0:
-            if now_ms < cursor.preferred_until_ms and cursor.preferred_replica in self._metadata.brokers:
+            is_there = cursor.preferred_replica in self._metadata.brokers and self._metadata.knows(
+                cursor.topic_partition
+            )
+            if is_there and now_ms < cursor.preferred_until_ms:
                 return cursor.preferred_replica
             cursor.preferred_replica = -1
         return self._metadata.leader_of(*cursor.topic_partition)

@@ -508,6 +508,14 @@ def test_a_near_replica_is_read_from_until_it_errs() -> None:
     assert reader.call(200).node_id == 1
 
 
+def test_a_near_replica_of_a_topic_that_is_gone_is_not_asked() -> None:
+    reader = Reader()
+    reader.answer(preferred_read_replica=3)
+    brokers = [MetadataResponseBroker(node_id=3, host="h", port=3)]
+    reader.metadata.update(MetadataResponse(brokers=brokers), 0, is_about_all=True)
+    assert reader.planner.plan(0) == []
+
+
 def test_a_lost_broker_means_new_metadata_and_a_pause() -> None:
     reader = Reader()
     call = reader.call()
