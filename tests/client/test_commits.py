@@ -77,6 +77,11 @@ class Failing:
         raise RuntimeError("on_commit")
 
 
+class Forgetful(Interceptor):
+    def on_consume(self, records: list[Any]) -> Any:
+        pass
+
+
 def committed(consumer: Any, partition: TopicPartition) -> int | None:
     found = consumer.committed([partition])[partition]
     return None if found is None else int(found.offset)
@@ -338,3 +343,12 @@ def test_what_callbacks_and_interceptors_raise_changes_nothing(
     assert told == {"on_consume", "on_commit", "callback"}
     write(shell.bootstrap, topic, [b"more"])
     assert [record.value for record in read(consumer, 1)] == [b"more"]
+
+
+def test_an_interceptor_that_forgets_to_return_the_records_loses_none(
+    shell: Shell, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = shell(interceptors=[Forgetful()])
+    consumer.assign([(topic, 0)])
+    assert [record.value for record in read(consumer, 20)] == VALUES
+    assert "the records pass it by" in caplog.text

@@ -187,8 +187,8 @@ class Polls(Generic[K, V]):
         if records:
             for interceptor in self._interceptors:
                 try:
-                    # It may have changed the list before it fails.
-                    records = interceptor.on_consume(list(records))
+                    # It may have changed the list before it fails, or have forgotten to return it.
+                    records = list(interceptor.on_consume(list(records)))
                 except Exception:
                     log.exception("the interceptor %r failed, and the records pass it by", interceptor)
         return cast("list[ConsumerRecord[K, V]]", records)
