@@ -14,8 +14,14 @@ from types import FrameType
 import pytest
 
 import ottla
-from ottla import aio
-from ottla.client.errors import ClientClosedError, ClientError, SubscriptionStateError, UnassignedPartitionError
+from ottla import TopicPartition, aio
+from ottla.client.errors import (
+    ClientClosedError,
+    ClientError,
+    ConcurrentUseError,
+    SubscriptionStateError,
+    UnassignedPartitionError,
+)
 from ottla.testing import ApiKey, EmbeddedBroker
 from tests.client.consumer_shells import PATIENCE_S, wait_until
 
@@ -130,6 +136,22 @@ def test_a_closing_that_is_cancelled_closes_all_the_same(broker: EmbeddedBroker,
             await consumer.poll()
 
     asyncio.run(main())
+
+
+def test_a_callback_cannot_close_the_consumer_it_is_called_by(broker: EmbeddedBroker, topic: str) -> None:
+    refusals: list[ConcurrentUseError] = []
+
+    def close_it(*_: object) -> None:
+        try:
+            consumer.close()
+        except ConcurrentUseError as e:
+            refusals.append(e)
+
+    with ottla.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id="g") as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.commit_async({TopicPartition(topic, 0): 0}, close_it)
+        wait_until(lambda: bool(refusals), consumer)
+        assert consumer.poll() == []
 
 
 class Enough(BaseException):

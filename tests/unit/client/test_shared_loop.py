@@ -124,6 +124,25 @@ def test_a_callback_must_not_wait_for_its_own_loop(shared: SharedLoop) -> None:
         shared.call(outer())
 
 
+def test_who_has_the_loop_without_running_it_must_not_wait_for_it_either(shared: SharedLoop) -> None:
+    refusals: list[ConcurrentUseError] = []
+
+    def work() -> str:
+        try:
+            shared.call(thread_name())
+        except ConcurrentUseError as e:
+            refusals.append(e)
+        return "done"
+
+    outcome = None
+    while outcome is None:
+        # Right after a call the loop rests.
+        shared.call(thread_name())
+        outcome = shared.try_without_running(work)
+    assert len(refusals) == 1
+    assert shared.call(thread_name()) == threading.current_thread().name
+
+
 def test_what_a_call_raises(shared: SharedLoop) -> None:
     async def fail() -> None:
         raise ZeroDivisionError

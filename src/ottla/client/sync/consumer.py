@@ -138,6 +138,7 @@ class Consumer(Generic[K, V]):
         deadline_s = time.monotonic() + seconds(timeout)
         if self._is_closing or self._is_forked:
             return
+        self._loop.check_outside()
         self._is_closing = True
         try:
             step = self._begin_closing(deadline_s)

@@ -49,6 +49,8 @@ class SharedLoop:
         self._on_fork = on_fork
         self._changed = threading.Condition()
         self._runner = _Runner.NOBODY
+        self._holder: int | None = None
+        """The caller that has the loop, running or not."""
         self._calls = 0
         """How often a caller has begun to run the loop."""
         self._waiting = 0
@@ -73,12 +75,13 @@ class SharedLoop:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs `work` in the loop and waits for it."""
-        running = asyncio._get_running_loop()
-        if running is self.loop:
+        try:
+            self.check_outside()
+        except ConcurrentUseError:
             work.close()
-            raise ConcurrentUseError("a callback of the consumer must not wait for the consumer; use its result later")
+            raise
         # A thread can run one loop only: in a coroutine or a notebook there is one already.
-        if running is not None or not self._take():
+        if asyncio._get_running_loop() is not None or not self._take():
             return self._wait_for(work)
         task: asyncio.Task[T] | None = None
         held = HeldSignals(self._stop_running)
@@ -102,6 +105,11 @@ class SharedLoop:
                 with suppress(RuntimeError):
                     self.loop.call_soon_threadsafe(task.cancel)
             raise
+
+    def check_outside(self) -> None:
+        """Refuses what waits for the loop in the thread that has it, where it would wait for itself."""
+        if asyncio._get_running_loop() is self.loop or self._holder == threading.get_ident():
+            raise ConcurrentUseError("a callback of the consumer must not wait for the consumer; use its result later")
 
     def try_without_running(self, work: Callable[[], T]) -> T | None:
         """What `work` gives, with the loop held and not running; None if somebody runs it, or if its turn has come.
@@ -164,21 +172,24 @@ class SharedLoop:
                 self._changed.wait()
             if self._runner is _Runner.CALLER or self._is_stopping:
                 return False
-            self._runner = _Runner.CALLER
-            self._calls += 1
-            return True
+            return self._taken()
 
     def _take_at_rest(self) -> bool:
         with self._changed:
             if self._runner is not _Runner.NOBODY or self._is_stopping:
                 return False
-            self._runner = _Runner.CALLER
-            self._calls += 1
-            return True
+            return self._taken()
+
+    def _taken(self) -> bool:
+        self._runner = _Runner.CALLER
+        self._holder = threading.get_ident()
+        self._calls += 1
+        return True
 
     def _leave(self) -> None:
         with self._changed:
             self._runner = _Runner.NOBODY
+            self._holder = None
             # To wake it after every call would cost more than the call.
             if self._waiting or self._keeper_waits_for_news:
                 self._changed.notify_all()
