@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -19,11 +20,12 @@ from ottla.client.errors import (
     ClientClosedError,
     ClientError,
     ConcurrentUseError,
+    NoOffsetError,
     SubscriptionStateError,
     UnassignedPartitionError,
 )
-from ottla.testing import ApiKey, EmbeddedBroker
-from tests.client.consumer_shells import PATIENCE_S, wait_until
+from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
+from tests.client.consumer_shells import PATIENCE_S, open_shell, wait_until
 
 LATE_MS = 1000
 
@@ -184,3 +186,33 @@ def test_a_closing_that_a_signal_breaks_off_closes_all_the_same(
     assert not died
     with pytest.raises(ClientClosedError):
         consumer.poll()
+
+
+def frames_of(error: BaseException) -> int:
+    return len(traceback.extract_tb(error.__traceback__))
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+@pytest.mark.parametrize("is_fatal", [False, True])
+def test_an_error_that_every_poll_raises_is_as_short_as_the_first(
+    broker: EmbeddedBroker, topic: str, kind: str, is_fatal: bool
+) -> None:
+    errors: list[ClientError] = []
+    lengths: list[int] = []
+    with open_shell(kind, broker.bootstrap_servers) as shell:
+        consumer = shell(group_id=topic, auto_offset_reset="none")
+        if is_fatal:
+            broker.faults.error(ApiKey.FIND_COORDINATOR, ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
+            consumer.subscribe([topic])
+        else:
+            consumer.assign([(topic, 0)])
+        for _ in range(20):
+            with pytest.raises(ClientError) as raised:
+                consumer.poll(PATIENCE_S)
+            errors.append(raised.value)
+            lengths.append(frames_of(raised.value))
+    # A poll may raise it in one of several ways, but none of them is that much longer.
+    assert max(lengths) < 3 * min(lengths)
+    assert {error.code for error in errors} == {
+        ErrorCode.GROUP_AUTHORIZATION_FAILED if is_fatal else NoOffsetError.code
+    }

@@ -70,7 +70,7 @@ class ConsumerEngine:
         self.planner = FetchPlanner(settings, self.cursors, self.metadata)
         self.handout = Handout(self.cursors)
         self.convert = Converters(None, None)
-        self.failure: OttlaError | None = None
+        self.failure: ClientError | None = None
         """What has ended this consumer; every poll raises it."""
         self.is_closed = False
         self.on_metadata: Callable[[], None] | None = None
@@ -113,13 +113,13 @@ class ConsumerEngine:
             self._fail_with(error)
 
     def _fail_with(self, error: BaseException) -> None:
-        if not isinstance(error, OttlaError):
+        if not isinstance(error, KafkaError):
             log.error("the consumer met an error it did not expect", exc_info=error)
             error = ClientError(f"the consumer met an error it did not expect: {error!r}", fatal=True)
         self.fail(error)
 
-    def fail(self, error: OttlaError) -> None:
-        self.failure = self.failure or error
+    def fail(self, error: KafkaError) -> None:
+        self.failure = self.failure or as_client_error(error)
         self.notify()
 
     async def close(self) -> None:
@@ -277,7 +277,7 @@ class ConsumerEngine:
         if isinstance(answer, OttlaError):
             self.planner.failed(call, self.now_ms())
             if not isinstance(answer, KafkaError) or answer.code not in UNREACHABLE:
-                self.fail(answer)
+                self._fail_with(answer)
             return False
         self.planner.answered(call, answer, self.now_ms())
         self.notify()
@@ -357,7 +357,7 @@ class ConsumerEngine:
                 # The partition may go while this waits, or come again, and nobody looks for its old position any more.
                 while not (cursor := self.cursors.of(topic_partition)).has_position:
                     if (error := cursor.error or self.failure) is not None:
-                        raise error
+                        raise error.with_traceback(None)
                     self.wake()
                     await asyncio.sleep(0.005)
                     self.check_open()

@@ -150,7 +150,7 @@ class Polls(Generic[K, V]):
         with self._group.polling():
             while True:
                 if self._engine.failure is not None:
-                    raise self._engine.failure
+                    raise self._engine.failure.with_traceback(None)
                 self._engine.check_open()
                 if self._group.steps:
                     # It stays first in line until it is finished: this poll may be cancelled before that.

@@ -130,7 +130,8 @@ class Handout:
                 continue
             if again or not cursor.error_is_told:
                 cursor.error_is_told = True
-                raise cursor.error
+                # The same error is raised by many polls, and would collect the tracebacks of all of them.
+                raise cursor.error.with_traceback(None)
 
     def begin_poll(self) -> bool:
         """Whatever was taken or claimed up to now has reached the application; True if not all of it has.
