@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import ottla
 from ottla.base.errors import ErrorCode
+from ottla.client.aio.cluster_link import ClusterLink
 from ottla.testing import EmbeddedBroker
 from ottla.wire.api_keys import ApiKey
-from tests.client.consumer_shells import Shell, open_shell, read
+from ottla.wire.apis.metadata import MetadataResponse
+from tests.client.consumer_shells import PATIENCE_S, Shell, open_shell, read
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +89,45 @@ def test_reading_goes_on_when_an_error_has_passed(
                 consumer.poll(1.0)
             assert told.value.code is code
     assert [record.value for record in read(consumer, 1)] == [b"value"]
+
+
+@contextlib.contextmanager
+def refused_metadata() -> Iterator[None]:
+    """What a broker answers about topics that the asker may not see."""
+    ask = ClusterLink.ask_metadata
+
+    async def ask_as_stranger(link: ClusterLink, *given: Any, **options: Any) -> MetadataResponse:
+        response = await ask(link, *given, **options)
+        for topic in response.topics:
+            topic.error_code, topic.partitions = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
+        return response
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClusterLink, "ask_metadata", ask_as_stranger)
+        yield
+
+
+@pytest.mark.parametrize("choice", ["classic", "consumer", "assign"])
+def test_a_topic_that_must_not_be_read_is_no_silence(shell: Shell, broker: EmbeddedBroker, choice: str) -> None:
+    topic = broker.new_topic()
+    write(broker, topic, b"value")
+    consumer = shell(group_id=topic, group_protocol="consumer" if choice == "consumer" else "classic")
+    with refused_metadata():
+        if choice == "assign":
+            consumer.assign([(topic, 0)])
+        else:
+            consumer.subscribe([topic])
+        for _ in range(2):
+            with pytest.raises(ottla.errors.ClientError, match=topic) as told:
+                consumer.poll(PATIENCE_S)
+            assert told.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        with pytest.raises(ottla.errors.ClientError) as asked:
+            consumer.end_offsets([ottla.TopicPartition(topic, 0)])
+        assert asked.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    deadline_s = time.monotonic() + PATIENCE_S
+    values: list[bytes] = []
+    while not values and time.monotonic() < deadline_s:
+        # What was heard last may still be told.
+        with contextlib.suppress(ottla.errors.ClientError):
+            values += [record.value for record in consumer.poll(0.2)]
+    assert values == [b"value"]

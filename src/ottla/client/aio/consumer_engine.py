@@ -72,6 +72,8 @@ class ConsumerEngine:
         self.convert = Converters(None, None)
         self.failure: ClientError | None = None
         """What has ended this consumer; every poll raises it."""
+        self.refusal: ClientError | None = None
+        """What the last metadata have against what is read; one poll raises it."""
         self.is_closed = False
         self.on_metadata: Callable[[], None] | None = None
         self.group_topics: frozenset[str] = frozenset()
@@ -201,6 +203,7 @@ class ConsumerEngine:
             log.debug("metadata could not be had: %s", e)
             self.metadata.update_failed(self.now_ms())
         else:
+            self._note_refusal()
             if self.on_metadata is not None:
                 self.on_metadata()
         finally:
@@ -208,6 +211,19 @@ class ConsumerEngine:
             self._metadata_changed.set()
             self._metadata_changed = asyncio.Event()
             self.wake()
+
+    def _note_refusal(self) -> None:
+        """A topic that this client may not read has no partitions for it, and would be waited for in silence."""
+        self.refusal = None
+        for topic in sorted(self.cursors.topics | self.subscription.topics):
+            if self._is_refused(topic):
+                self.refusal = client_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, where=topic)
+                self.notify()
+                return
+
+    def _is_refused(self, topic: str) -> bool:
+        known = self.metadata.topics.get(topic)
+        return known is not None and known.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     async def wait_for_metadata(self) -> None:
         """Until metadata has been asked for once more, with or without success."""
@@ -316,7 +332,9 @@ class ConsumerEngine:
                 continue
             known = self.metadata.topics.get(partition.topic)
             code = ErrorCode.LEADER_NOT_AVAILABLE
-            if known is not None and (known.error_code or partition.partition not in known.partitions):
+            if self._is_refused(partition.topic):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif known is not None and (known.error_code or partition.partition not in known.partitions):
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             found[partition] = client_error(code, where=str(partition))
 
