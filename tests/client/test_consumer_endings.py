@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -28,6 +28,7 @@ from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
 from tests.client.consumer_shells import PATIENCE_S, open_shell, wait_until
 
 LATE_MS = 1000
+
 
 @pytest.fixture(scope="module")
 def running_broker() -> Iterator[EmbeddedBroker]:
@@ -136,6 +137,76 @@ def test_a_closing_that_is_cancelled_closes_all_the_same(broker: EmbeddedBroker,
         await asyncio.to_thread(wait_until_closed, before)
         with pytest.raises(ClientClosedError):
             await consumer.poll()
+
+    asyncio.run(main())
+
+
+class Slow(ottla.RebalanceListener):
+    """Seeks to an offset that it has to ask somebody for."""
+
+    def __init__(self, consumer: aio.Consumer[bytes | None, bytes | None]) -> None:
+        self.consumer = consumer
+        self.calls = 0
+        self.is_called = asyncio.Event()
+        self.may_go_on = asyncio.Event()
+        self.is_cancelled = False
+
+    async def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self.calls += 1
+        self.is_called.set()
+        try:
+            await self.may_go_on.wait()
+        except asyncio.CancelledError:
+            self.is_cancelled = True
+            raise
+        for partition in partitions:
+            self.consumer.seek(partition, 3)
+
+
+async def cancel_poll_in_listener(listener: Slow) -> None:
+    poll = asyncio.create_task(listener.consumer.poll(PATIENCE_S))
+    await listener.is_called.wait()
+    poll.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await poll
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_cancelled_poll_does_not_cancel_the_listener(broker: EmbeddedBroker, protocol: str) -> None:
+    topic = broker.new_topic()
+    with ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send_many(topic, [b"%d" % number for number in range(5)]).result()
+
+    async def main() -> None:
+        async with aio.Consumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id=topic,
+            group_protocol=protocol,
+            auto_offset_reset="earliest",
+        ) as consumer:
+            listener = Slow(consumer)
+            consumer.subscribe([topic], listener=listener)
+            await cancel_poll_in_listener(listener)
+            # Nothing is read before the listener has said where to begin.
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.poll(PATIENCE_S), 0.2)
+            listener.may_go_on.set()
+            assert [record.offset for record in await consumer.poll(PATIENCE_S)] == [3, 4]
+            assert listener.calls == 1
+
+    asyncio.run(main())
+
+
+def test_a_listener_that_no_poll_waits_for_ends_with_the_consumer(broker: EmbeddedBroker, topic: str) -> None:
+    async def main() -> None:
+        tasks = asyncio.all_tasks()
+        async with aio.Consumer(bootstrap_servers=broker.bootstrap_servers, group_id=topic) as consumer:
+            listener = Slow(consumer)
+            consumer.subscribe([topic], listener=listener)
+            await cancel_poll_in_listener(listener)
+            assert not listener.is_cancelled
+        assert listener.is_cancelled
+        assert asyncio.all_tasks() == tasks
 
     asyncio.run(main())
 

@@ -167,6 +167,8 @@ class Consumer(Generic[K, V]):
         """What the listener is to be told before the group is left."""
         if self._engine.is_closed or not self._is_started or self._engine.failure is not None:
             return None
+        for told in self._group.steps:
+            told.break_off()
         left_s = max(0.0, deadline_s - time.monotonic())
         await self._group.wait_unsubscribed(left_s)
         left_s = max(0.0, deadline_s - time.monotonic())
@@ -313,7 +315,7 @@ class Consumer(Generic[K, V]):
                 found = await self._polls.next_records(deadline_s - loop.time(), wanted)
                 if not isinstance(found, RebalanceStep):
                     return found
-                await self._polls.tell_listener(found)
+                await self._polls.tell_listener_in_poll(found)
 
     def _records_max(self, wanted: int | None) -> int:
         return self.settings.max_poll_records if wanted is None else records_max(wanted)
@@ -350,7 +352,7 @@ class Consumer(Generic[K, V]):
             while True:
                 claimed = await self._polls.next_claim(deadline_s - loop.time(), reading.CLAIM_BYTES)
                 if isinstance(claimed, RebalanceStep):
-                    await self._polls.tell_listener(claimed)
+                    await self._polls.tell_listener_in_poll(claimed)
                     continue
                 batch = reading.decode_claimed(claimed, schema, rows_max)
                 # What came may all have been hidden: markers, and what was aborted.

@@ -34,6 +34,10 @@ class RebalanceStep:
     """Of partitions that go: what has to be done before the listener is told."""
     is_told = False
     """The listener has been called, and maybe not returned yet."""
+    telling: asyncio.Future[object] | None = None
+    """What a listener for asyncio does."""
+    is_awaited = False
+    """A poll waits for it."""
 
     def __init__(
         self, change: Change, partitions: Collection[TopicPartition], on_finish: Callable[[], None] | None = None
@@ -49,9 +53,15 @@ class RebalanceStep:
     def finish(self) -> None:
         if self.commit is not None:
             self.commit.cancel()
+        self.break_off()
         if self._on_finish is not None:
             self._on_finish()
         self._finished.set()
+
+    def break_off(self) -> None:
+        """Nobody will poll any more: the listener is not waited for, unless it is the one who says so."""
+        if self.telling is not None and not self.is_awaited and self.telling is not asyncio.current_task():
+            self.telling.cancel()
 
 
 class GroupRunner:

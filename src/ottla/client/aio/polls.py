@@ -19,6 +19,7 @@ from ottla.client.core.consumer_record import AnyRecord, ConsumerRecord, K, V
 from ottla.client.core.fetched_data import AwaitedRecord
 from ottla.client.core.handout import ClaimedData
 from ottla.client.core.rebalance import Change, ConsumerInterceptor, RebalanceListener
+from ottla.client.errors import ConcurrentUseError
 
 log = logging.getLogger(__name__)
 
@@ -198,6 +199,31 @@ class Polls(Generic[K, V]):
         return cast("list[ConsumerRecord[K, V]]", records)
 
     # Listeners
+
+    async def tell_listener_in_poll(self, step: RebalanceStep) -> None:
+        """A poll may be cancelled at any time, but the listener is not: the next poll waits for it to come to its end.
+
+        What it was to do, such as to seek where reading shall begin, would otherwise be left undone.
+        """
+        if step.telling is None:
+            try:
+                called = self.call_listener(step)
+            except BaseException:
+                step.finish()
+                raise
+            if not inspect.isawaitable(called):
+                step.finish()
+                return
+            step.telling = asyncio.ensure_future(called)
+        if step.telling is asyncio.current_task():
+            raise ConcurrentUseError("a listener must not poll the consumer that it is told of")
+        step.is_awaited = True
+        try:
+            await asyncio.shield(step.telling)
+        finally:
+            step.is_awaited = False
+            if step.telling.done():
+                step.finish()
 
     async def tell_listener(self, step: RebalanceStep, listener: RebalanceListener | None = None) -> None:
         try:
