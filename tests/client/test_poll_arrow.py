@@ -192,6 +192,16 @@ def test_an_error_of_a_partition_is_raised(shell: Shell, topic: str) -> None:
 # Bounded reads
 
 
+def test_a_start_that_was_deleted_is_said_to_be(shell: Shell, topic: str) -> None:
+    write(shell.bootstrap, topic, VALUES)
+    with ottla.Admin(bootstrap_servers=shell.bootstrap) as admin:
+        admin.delete_records({TopicPartition(topic, 0): 5}).check()
+    consumer = shell()
+    with pytest.raises(OffsetOutOfRangeError, match='offset 2 is not in the log any more.* start at "earliest"'):
+        consumer.to_arrow(topic, start=2)
+    assert consumer.to_arrow(topic)["offset"].to_pylist() == list(range(5, len(VALUES)))
+
+
 def test_a_whole_topic_becomes_a_table(shell: Shell, topic: str) -> None:
     write(shell.bootstrap, topic, VALUES, 1)
     write(shell.bootstrap, topic, VALUES[:5], 0)

@@ -14,7 +14,7 @@ from ottla.client.aio.group_runner import RebalanceStep
 from ottla.client.aio.topic_lookup import find_topics
 from ottla.client.core.on_demand import load_fetched_columns
 from ottla.client.core.settings import backoff_ms
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
     from ottla.client.aio.consumer import Consumer
@@ -61,7 +61,14 @@ async def read_table(
         consumer.seek(partition, starts[partition])
     patience_s = consumer.settings.api_timeout_ms / 1000
     while unread:
-        claimed = await consumer._polls.next_claim(patience_s, reading.CLAIM_BYTES)
+        try:
+            claimed = await consumer._polls.next_claim(patience_s, reading.CLAIM_BYTES)
+        except OffsetOutOfRangeError as e:
+            raise OffsetOutOfRangeError(
+                f'offset {e.offset} is not in the log any more; to read what there is, start at "earliest"',
+                topic_partition=e.topic_partition,
+                offset=e.offset,
+            ) from None
         if isinstance(claimed, RebalanceStep):
             raise AssertionError("a consumer without a group has no rebalances")
         if not claimed:
