@@ -197,7 +197,7 @@ def test_a_start_that_was_deleted_is_said_to_be(shell: Shell, topic: str) -> Non
     with ottla.Admin(bootstrap_servers=shell.bootstrap) as admin:
         admin.delete_records({TopicPartition(topic, 0): 5}).check()
     consumer = shell()
-    with pytest.raises(OffsetOutOfRangeError, match='offset 2 is not in the log any more.* start at "earliest"'):
+    with pytest.raises(OffsetOutOfRangeError, match=r'offset 2 is not in the log any more.* start at "earliest"'):
         consumer.to_arrow(topic, start=2)
     assert consumer.to_arrow(topic)["offset"].to_pylist() == list(range(5, len(VALUES)))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
+from ottla.base.acls import AclOperation, AclResourceType
 from ottla.base.errors import ErrorCode, KafkaError
 
 CLUSTER_NAME = "kafka-cluster"
@@ -12,25 +12,8 @@ NOT_REQUESTED = -(2**31)
 """What a reply says of authorised operations nobody asked for."""
 
 
-class ResourceType(IntEnum):
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-
-
-class Operation(IntEnum):
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
+Operation: TypeAlias = AclOperation
+ResourceType: TypeAlias = AclResourceType
 
 OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from ottla.base.acls import AclOperation, AclPattern, AclPermission, AclResourceType
 from ottla.base.errors import ErrorCode
-from ottla.client.core.admin_access_types import (
-    AclBinding,
-    AclFilter,
-    AclOperation,
-    AclPattern,
-    AclPermission,
-    AclResourceType,
-)
+from ottla.client.core.admin_access_types import AclBinding, AclFilter
 from ottla.client.core.admin_arguments import as_list
 from ottla.client.core.admin_outcomes import Call, admin_error, known, outcome
 from ottla.client.errors import ClientError
