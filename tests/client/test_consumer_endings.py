@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -20,6 +21,7 @@ from ottla.client.errors import (
     ClientClosedError,
     ClientError,
     ConcurrentUseError,
+    FencedInstanceError,
     NoOffsetError,
     SubscriptionStateError,
     UnassignedPartitionError,
@@ -28,6 +30,11 @@ from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
 from tests.client.consumer_shells import PATIENCE_S, open_shell, wait_until
 
 LATE_MS = 1000
+# With the other protocol it is the broker who says how often.
+GROUP_SETTINGS: dict[str, dict[str, object]] = {
+    "classic": {"group_protocol": "classic", "heartbeat_interval_ms": 100},
+    "consumer": {"group_protocol": "consumer"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +280,7 @@ def test_an_error_that_every_poll_raises_is_as_short_as_the_first(
     with open_shell(kind, broker.bootstrap_servers) as shell:
         consumer = shell(group_id=topic, auto_offset_reset="none")
         if is_fatal:
-            broker.faults.error(ApiKey.FIND_COORDINATOR, ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
+            broker.faults.error(ApiKey.FIND_COORDINATOR, ErrorCode.UNSUPPORTED_VERSION, times=None)
             consumer.subscribe([topic])
         else:
             consumer.assign([(topic, 0)])
@@ -284,6 +291,53 @@ def test_an_error_that_every_poll_raises_is_as_short_as_the_first(
             lengths.append(frames_of(raised.value))
     # A poll may raise it in one of several ways, but none of them is that much longer.
     assert max(lengths) < 3 * min(lengths)
-    assert {error.code for error in errors} == {
-        ErrorCode.GROUP_AUTHORIZATION_FAILED if is_fatal else NoOffsetError.code
-    }
+    assert {error.code for error in errors} == {ErrorCode.UNSUPPORTED_VERSION if is_fatal else NoOffsetError.code}
+    assert {error.fatal for error in errors} == {is_fatal}
+
+
+@pytest.mark.parametrize("kind", ["sync", "aio"])
+@pytest.mark.parametrize(
+    ("protocol", "api", "code"),
+    [
+        ("classic", ApiKey.FIND_COORDINATOR, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        ("classic", ApiKey.JOIN_GROUP, ErrorCode.GROUP_MAX_SIZE_REACHED),
+        ("classic", ApiKey.SYNC_GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        ("classic", ApiKey.HEARTBEAT, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        ("consumer", ApiKey.FIND_COORDINATOR, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        ("consumer", ApiKey.CONSUMER_GROUP_HEARTBEAT, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ],
+)
+def test_who_polls_on_joins_when_the_group_takes_it(
+    broker: EmbeddedBroker, topic: str, kind: str, protocol: str, api: ApiKey, code: ErrorCode
+) -> None:
+    with open_shell(kind, broker.bootstrap_servers) as shell:
+        consumer = shell(group_id=topic, **GROUP_SETTINGS[protocol])
+        with broker.faults.error(api, code, times=None):
+            consumer.subscribe([topic])
+            for _ in range(3):
+                with pytest.raises(ClientError) as raised:
+                    wait_until(lambda: False, consumer)
+                assert (raised.value.code, raised.value.fatal) == (code, False)
+        with ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send(topic, b"value", partition=0).result(PATIENCE_S)
+        records: list[bytes] = []
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not records and time.monotonic() < deadline_s:
+            # What was heard last may still be told.
+            with contextlib.suppress(ClientError):
+                records += [record.value for record in consumer.poll(0.2)]
+        assert records == [b"value"]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_what_ends_a_consumer_is_fatal(broker: EmbeddedBroker, topic: str, protocol: str) -> None:
+    beat = ApiKey.HEARTBEAT if protocol == "classic" else ApiKey.CONSUMER_GROUP_HEARTBEAT
+    with open_shell("sync", broker.bootstrap_servers) as shell:
+        consumer = shell(group_id=topic, **GROUP_SETTINGS[protocol])
+        consumer.subscribe([topic])
+        fault = broker.faults.error(beat, ErrorCode.FENCED_INSTANCE_ID)
+        for _ in range(3):
+            with pytest.raises(FencedInstanceError) as raised:
+                wait_until(lambda: False, consumer)
+            assert raised.value.fatal
+        assert fault.hits == 1

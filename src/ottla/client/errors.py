@@ -272,6 +272,11 @@ class UnassignedPartitionError(ClientError):
     code = ErrorCode.INVALID_REQUEST
 
 
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client that meets it is of no more use."""
+    return error.fatal if isinstance(error, ClientError) else error.code in _FATAL
+
+
 def client_error(
     code: int, message: str | None = None, *, where: str = "", requires_abort: bool = False
 ) -> ClientError:

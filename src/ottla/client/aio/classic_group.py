@@ -72,12 +72,17 @@ class ClassicGroup:
     # The life of a member
 
     async def run(self) -> None:
-        heartbeats = asyncio.get_running_loop().create_task(self._keep_beating())
+        heartbeats = self._engine.spawn(self._keep_beating())
         try:
             while True:
                 await self._wait_until_joining()
                 await self._give_up_before_joining()
-                assigned = await self._join()
+                try:
+                    assigned = await self._join()
+                except KafkaError as e:
+                    self._must_join = True
+                    await self._runner.refused(e)
+                    continue
                 if assigned is not None:
                     await self._apply(assigned)
         finally:
@@ -184,14 +189,12 @@ class ClassicGroup:
         while True:
             try:
                 await self._beat()
-            except asyncio.CancelledError:
-                raise
             except KafkaError as e:
                 if e.code not in UNREACHABLE and not e.retriable:
-                    self._engine.fail(e)
-                    return
-                self._engine.coordinator.forget()
-                await asyncio.sleep(self._settings.client.retry_backoff_ms / 1000)
+                    await self._runner.refused(e)
+                else:
+                    self._engine.coordinator.forget()
+                    await asyncio.sleep(self._settings.client.retry_backoff_ms / 1000)
 
     async def _beat(self) -> None:
         now_ms = self._engine.now_ms()

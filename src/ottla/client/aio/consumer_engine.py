@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -74,6 +75,8 @@ class ConsumerEngine:
         """What has ended this consumer; every poll raises it."""
         self.refusal: ClientError | None = None
         """What the last metadata have against what is read; one poll raises it."""
+        self._group_refusals: deque[tuple[ClientError, asyncio.Event]] = deque()
+        """What the group's coordinator has against this member; one poll raises each, and that is waited for."""
         self.is_closed = False
         self.on_metadata: Callable[[], None] | None = None
         self.group_topics: frozenset[str] = frozenset()
@@ -121,8 +124,36 @@ class ConsumerEngine:
         self.fail(error)
 
     def fail(self, error: KafkaError) -> None:
-        self.failure = self.failure or as_client_error(error)
+        if self.failure is None:
+            self.failure = as_client_error(error)
+            self.failure.fatal = True
         self.notify()
+
+    async def refuse(self, error: KafkaError) -> None:
+        """Waits until a poll has raised what does not end this consumer, but will not pass by itself."""
+        entry = (as_client_error(error), asyncio.Event())
+        self._group_refusals.append(entry)
+        self.notify()
+        try:
+            await entry[1].wait()
+        finally:
+            if entry in self._group_refusals:
+                self._group_refusals.remove(entry)
+
+    @property
+    def has_refusal(self) -> bool:
+        return self.refusal is not None or bool(self._group_refusals)
+
+    def take_refusal(self) -> ClientError | None:
+        """For a poll to raise."""
+        if self.refusal is not None:
+            refusal, self.refusal = self.refusal, None
+            return refusal
+        if not self._group_refusals:
+            return None
+        refusal, is_told = self._group_refusals.popleft()
+        is_told.set()
+        return refusal
 
     async def close(self) -> None:
         self.is_closed = True

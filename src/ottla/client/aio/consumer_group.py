@@ -56,7 +56,7 @@ class ConsumerProtocolGroup:
                 await self._turn()
             except KafkaError as e:
                 if e.code not in UNREACHABLE and not e.retriable:
-                    raise
+                    await self._runner.refused(e)
                 self._engine.coordinator.forget()
                 self._member.resend(self._engine.now_ms() + self._settings.client.retry_backoff_ms)
             await self._pause()

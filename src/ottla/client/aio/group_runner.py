@@ -23,6 +23,7 @@ from ottla.client.core.group_member import PollTimer
 from ottla.client.core.group_protocol import GroupAssignor
 from ottla.client.core.offset_requests import Membership
 from ottla.client.core.rebalance import Change
+from ottla.client.errors import is_fatal
 
 log = logging.getLogger(__name__)
 
@@ -164,6 +165,16 @@ class GroupRunner:
 
     def is_joining(self) -> bool:
         return self._protocol is not None and self._protocol.is_joining
+
+    async def refused(self, error: KafkaError) -> None:
+        """The coordinator will have nothing of this member. A poll tells why; whoever polls on has it asked again.
+
+        What no other answer can follow is raised, and ends the consumer.
+        """
+        if is_fatal(error):
+            raise error
+        await self.engine.refuse(error)
+        await asyncio.sleep(self.settings.client.retry_backoff_ms / 1000)
 
     # Metadata
 

@@ -97,7 +97,7 @@ class Polls(Generic[K, V]):
     def _is_quiet(self) -> bool:
         engine = self._engine
         now_ms = engine.now_ms()
-        if self._group.steps or engine.failure or engine.refusal or now_ms >= self._commits.due_ms:
+        if self._group.steps or engine.failure or engine.has_refusal or now_ms >= self._commits.due_ms:
             return False
         self._group.poll_timer.touch(now_ms)
         return True
@@ -154,8 +154,7 @@ class Polls(Generic[K, V]):
                 if self._engine.failure is not None:
                     raise self._engine.failure.with_traceback(None)
                 self._engine.check_open()
-                if (refusal := self._engine.refusal) is not None:
-                    self._engine.refusal = None
+                if (refusal := self._engine.take_refusal()) is not None:
                     raise refusal
                 if self._group.steps:
                     # It stays first in line until it is finished: this poll may be cancelled before that.

@@ -154,6 +154,7 @@ class ClassicMember:
                 f"the assignor {self.assignor.name} gave partitions to {', '.join(sorted(strangers))},"
                 " which are no members of the group",
                 code=ErrorCode.INVALID_REQUEST,
+                fatal=True,
             )
         return {
             member.member_id: encode_assignment(
