@@ -160,6 +160,19 @@ def test_views_are_sent_as_what_they_show(make: Make, broker: BrokerProcess, new
     assert (kinds[b"k0"], kinds[b"k3"], kinds[b"k4"]) == (b"even", b"odd", None)
 
 
+@pytest.mark.parametrize("view", [pa.list_view, pa.large_list_view])
+def test_headers_may_be_views_of_lists(
+    make: Make, broker: BrokerProcess, new_topic: str, view: Callable[[Any], Any]
+) -> None:
+    make_topic(broker.bootstrap, new_topic)
+    given = [[("n", b"%d" % number)] * number if number != 2 else None for number in range(4)]
+    headers = pa.array(given, view(HEADERS_TYPE.value_type))
+    table = pa.table({"value": [b"0", b"1", b"2", b"3"], "headers": headers})
+    sent(make(), new_topic, table.slice(1))
+    (records,) = read_all(broker.bootstrap, new_topic).values()
+    assert [record.headers for record in records] == [[("n", b"1")], [], [("n", b"3")] * 3]
+
+
 def test_a_partitioner_of_ones_own_is_asked(make: Make, broker: BrokerProcess, new_topic: str) -> None:
     make_topic(broker.bootstrap, new_topic, 2)
 

@@ -323,6 +323,9 @@ def _plain(column: Any) -> Any:
 def _as_headers(column: Any) -> Any:
     if column.null_count == len(column):
         return pa.chunked_array([pa.nulls(len(column), HEADERS_TYPE)])
+    if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
+        # Arrow's own cast of these makes offsets that do not belong to the data.
+        return pa.chunked_array([chunk.to_pylist() for chunk in column.chunks], HEADERS_TYPE)
     try:
         return column.cast(HEADERS_TYPE)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
