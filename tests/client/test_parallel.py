@@ -27,7 +27,7 @@ from ottla import ConsumerRecord, TopicPartition
 from ottla.client.core.consumer_record import make_record_class
 from ottla.errors import ClientError, ErrorCode, InvalidConfigError, ProcessingError, RecordTooLargeError
 from ottla.records.batch import TimestampType
-from ottla.testing import EmbeddedBroker
+from ottla.testing import ApiKey, EmbeddedBroker
 from tests.broker_process import BrokerProcess
 from tests.client.conftest import KAFKA, QUICK_GROUPS
 from tests.client.consumer_shells import make_topic
@@ -608,6 +608,37 @@ def test_dead_letters_wait_for_their_topic(new_topic: str) -> None:
 
     with EmbeddedBroker(config={"auto.create.topics.enable": False}) as broker:
         broker.create_topic(new_topic)
+        asyncio.run(test(broker))
+
+
+@pytest.mark.parametrize("owner", ["consumer", "app"])
+def test_a_dead_letter_that_does_not_arrive_holds_up_no_closing(new_topic: str, owner: str) -> None:
+    """Long before delivery.timeout.ms is over: its record has been given up, and will be processed again."""
+
+    async def handle(record: ConsumerRecord[Any, Any]) -> None:
+        raise LookupError("no such customer")
+
+    async def test(broker: EmbeddedBroker) -> None:
+        settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers, "auto_offset_reset": "earliest"}
+        options: dict[str, Any] = {"group_id": "g", "retries": 0, "drain_timeout": 0.1}
+        async with asyncio.timeout(PATIENCE_S):
+            if owner == "app":
+                app = ottla.App(**settings)
+                app.listener(new_topic, **options)(handle)
+                async with app:
+                    await asyncio.to_thread(fault.wait, PATIENCE_S)
+            else:
+                async with ottla.aio.ParallelConsumer([new_topic], handle, **settings, **options) as consumer:
+                    running = asyncio.create_task(consumer.run())
+                    await asyncio.to_thread(fault.wait, PATIENCE_S)
+                    consumer.stop()
+                    await running
+
+    with EmbeddedBroker() as broker:
+        broker.create_topic(new_topic)
+        with ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send(new_topic, b"hello").result(PATIENCE_S)
+        fault = broker.faults.drop(ApiKey.PRODUCE)
         asyncio.run(test(broker))
 
 

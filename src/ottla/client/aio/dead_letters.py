@@ -109,7 +109,8 @@ class DeadLetters:
         return producer if isinstance(producer, Producer) else await producer.get()
 
     async def close(self) -> None:
-        await self._own_producer.close()
+        # What is not stored yet belongs to records that were given up, and will be processed again.
+        await self._own_producer.close(timeout=0)
 
 
 async def _send_with(producer: Producer, letter: DeadLetter) -> None:

@@ -57,9 +57,9 @@ class LastingProducer:
         await failed.close()
         return producer
 
-    async def close(self) -> None:
-        """Sends what is left. Closing twice is harmless."""
+    async def close(self, timeout: float | None = None) -> None:
+        """Sends what is left, for up to `timeout` seconds. Closing twice is harmless."""
         self._is_closed = True
         async with self._changes:
             if self._producer is not None:
-                await self._producer.close()
+                await self._producer.close(timeout)

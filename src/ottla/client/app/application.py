@@ -180,7 +180,8 @@ class App:
         finally:
             self._producer = None
             try:
-                await letter_producer.close()
+                # What the listeners have given up, they do not wait for.
+                await letter_producer.close(timeout=0)
             finally:
                 await producer.close()
 
