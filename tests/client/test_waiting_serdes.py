@@ -82,6 +82,24 @@ def test_a_producer_waits_beside_the_loop_and_keeps_the_order(broker: BrokerProc
     asyncio.run(run())
 
 
+def test_a_serializer_that_cannot_say_whether_it_waits_refuses_its_record(broker: BrokerProcess, topic: str) -> None:
+    class Puzzled(AskingSerde):
+        def waits_to_serialize(self, topic: str, value: int | None) -> bool:
+            if value == 1:
+                raise LookupError("no idea")
+            return False
+
+    async def run() -> None:
+        serde = Puzzled()
+        serde.answers.set()
+        async with ottla_aio.Producer(bootstrap_servers=broker.bootstrap, value_serializer=serde) as producer:
+            with pytest.raises(SerializationError, match=f"{topic}: .* the value: no idea"):
+                await producer.send(topic, 1)
+            assert (await producer.send_and_wait(topic, 2)).offset == 0
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("kind", ["sync", "aio"])
 def test_a_consumer_waits_beside_the_loop(broker: BrokerProcess, topic: str, kind: str) -> None:
     write(broker.bootstrap, topic, [b"0", b"1", b"2"])

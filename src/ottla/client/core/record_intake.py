@@ -145,9 +145,15 @@ class RecordIntake:
 
     def waits_to_serialize(self, record: ProducerRecord) -> bool:
         """Whether a serializer has to ask somebody for this record, so that it is better called in another thread."""
-        return (self._key_waits is not None and self._key_waits(record.topic, record.key)) or (
-            self._value_waits is not None and self._value_waits(record.topic, record.value)
-        )
+        for field, waits, given in (("key", self._key_waits, record.key), ("value", self._value_waits, record.value)):
+            try:
+                if waits is not None and waits(record.topic, given):
+                    return True
+            except ClientError:
+                raise
+            except Exception as e:
+                raise SerializationError(f"{record.topic}: waits_to_serialize failed for the {field}: {e}") from e
+        return False
 
     def serialize(self, record: ProducerRecord) -> PreparedRecord:
         """An intercepted record as bytes. In any thread."""
