@@ -39,7 +39,6 @@ _FATE_UNKNOWN = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-_FATAL = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
 
 
 class ProduceCall(NamedTuple):
@@ -382,7 +381,7 @@ class BatchSender:
         reason = batch.reason or error
         if transactional and self._on_transaction_error is not None:
             self._on_transaction_error(reason)
-        elif reason.code in _FATAL:
+        elif reason.fatal:
             self.fatal_error = reason
             done += self.fail_all(reason)
         done.append(batch)

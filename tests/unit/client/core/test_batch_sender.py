@@ -336,9 +336,12 @@ def test_a_topic_whose_records_wait_is_not_forgotten() -> None:
     assert world.metadata.next_refresh_ms() <= world.now_ms
 
 
-def test_an_error_that_concerns_the_whole_client_fails_everything() -> None:
+@pytest.mark.parametrize(
+    "code", [ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.PRODUCER_FENCED]
+)
+def test_an_error_that_concerns_the_whole_client_fails_everything(code: ErrorCode) -> None:
     world = filled(3)
-    world.handle(0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    world.handle(0, code)
     world.reply(0)
     assert world.sender.fatal_error is not None and world.sender.fatal_error.fatal
     assert all(batch.done for batch, _, _ in world.receipts)
