@@ -17,7 +17,14 @@ RETRIABLE = [
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 ]
-AFTER_APPEND = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+AFTER_APPEND = [
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    # What a broker answers that ceases to lead while it waits for its followers.
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+]
 
 partitions = st.integers(0, 1)
 nodes = st.integers(0, 1)
@@ -161,6 +168,20 @@ def test_a_restarted_broker_that_recognises_only_the_last_batch_has_stored_the_o
     assert world.sender.producer_epoch == 0
     offsets = [batch.metadata(index).offset for batch, index, _ in world.receipts]
     assert offsets == [0, -1, -1, -1, -1, 5]
+
+
+@pytest.mark.parametrize("error", AFTER_APPEND)
+def test_so_has_one_that_recognises_what_another_leader_had_stored_before_it_resigned(error: ErrorCode) -> None:
+    world = filled(5)
+    while world.handle(0, error, after_append=True):
+        pass
+    while world.reply(0):
+        pass
+    world.move_leader(0)
+    world.restart()
+    world.heal()
+    world.check_exactly_once()
+    assert world.sender.producer_epoch == 0
 
 
 def test_what_a_refused_batch_waits_for_is_not_forgotten() -> None:
