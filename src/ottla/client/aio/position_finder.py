@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
@@ -26,116 +25,130 @@ UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OU
 _FIRST_EPOCH_CHECK_FOR_CONSUMERS = 3
 
 
+_LOST = frozenset({Stage.AWAITS_COMMITTED, Stage.AWAITS_RESET, Stage.AWAITS_VALIDATION})
+
+
+class Question(NamedTuple):
+    """What a cursor needs to know, and the leader who knows it; for what was committed that is NO_LEADER."""
+
+    cursor: Cursor
+    turn: int
+    stage: Stage
+    leader: int
+
+    @property
+    def is_open(self) -> bool:
+        """The cursor still needs the answer."""
+        return self.cursor.turn == self.turn and self.cursor.stage is self.stage
+
+
+Questions = dict[TopicPartition, Question]
+
+
 class PositionFinder:
+    """Every broker is asked on its own: one that is silent holds up only what it has to say."""
+
     def __init__(self, engine: ConsumerEngine) -> None:
         self._engine = engine
         self._settings = engine.settings
-        self._is_at_work = False
+        self._under_way: set[Question] = set()
 
     def start_if_needed(self) -> None:
         """Asks for the cursors that need it, unless that is under way."""
-        lost = (Stage.AWAITS_COMMITTED, Stage.AWAITS_RESET, Stage.AWAITS_VALIDATION)
-        if not self._is_at_work and any(self._awaiting(stage) for stage in lost):
-            self._is_at_work = True
-            self._engine.spawn(self._run())
+        now_ms = self._engine.now_ms()
+        by_broker: dict[tuple[Stage, int], Questions] = {}
+        for cursor in self._engine.cursors.all():
+            if cursor.stage in _LOST and cursor.not_before_ms <= now_ms:
+                question = self._question_of(cursor)
+                if question not in self._under_way:
+                    asked = by_broker.setdefault((question.stage, question.leader), {})
+                    asked[cursor.topic_partition] = question
+        for (stage, leader), asked in by_broker.items():
+            self._under_way.update(asked.values())
+            self._engine.spawn(self._run(stage, leader, asked))
 
-    async def _run(self) -> None:
+    def _question_of(self, cursor: Cursor) -> Question:
+        is_for_leader = cursor.stage is not Stage.AWAITS_COMMITTED
+        leader = self._engine.metadata.leader_of(*cursor.topic_partition) if is_for_leader else NO_LEADER
+        return Question(cursor, cursor.turn, cursor.stage, leader)
+
+    async def _run(self, stage: Stage, leader: int, asked: Questions) -> None:
         try:
-            await self._find_committed()
-            await self._find_resets()
-            await self._validate()
+            if stage is Stage.AWAITS_COMMITTED:
+                await self._find_committed(asked)
+            elif stage is Stage.AWAITS_RESET:
+                await self._find_resets(asked)
+            else:
+                await self._validate(leader, asked)
         finally:
-            self._is_at_work = False
+            self._under_way.difference_update(asked.values())
             self._engine.notify()
             self._engine.wake()
 
-    def _awaiting(self, stage: Stage) -> dict[TopicPartition, tuple[Cursor, int]]:
-        now_ms = self._engine.now_ms()
-        return {
-            cursor.topic_partition: (cursor, cursor.turn)
-            for cursor in self._engine.cursors.all()
-            if cursor.stage is stage and cursor.not_before_ms <= now_ms
-        }
-
-    def _delay(self, cursors: Iterable[tuple[Cursor, int]]) -> None:
-        for cursor, _ in cursors:
-            cursor.not_before_ms = self._engine.now_ms() + self._settings.client.retry_backoff_ms
-
-    def _settle(self, asked: tuple[Cursor, int], error: ClientError) -> None:
+    def _settle(self, question: Question, error: ClientError) -> None:
         """An answer that was an error: tried again, and if nothing says that it will pass, the application is told."""
-        cursor, turn = asked
-        if cursor.turn != turn:
+        if not question.is_open:
             return
-        self._delay([asked])
+        cursor = question.cursor
+        cursor.not_before_ms = self._engine.now_ms() + self._settings.client.retry_backoff_ms
         if error.retriable or error.code in COORDINATOR_ERRORS | MEMBER_ERRORS | UNREACHABLE:
             self._engine.metadata.request_update()
         else:
             cursor.complain(error)
 
-    async def _find_committed(self) -> None:
-        asked = self._awaiting(Stage.AWAITS_COMMITTED)
-        if not asked:
-            return
+    async def _find_committed(self, asked: Questions) -> None:
         if self._settings.group_id is None:
-            for cursor, _ in asked.values():
-                cursor.take_committed(None, reset=self._settings.reset)
+            for question in asked.values():
+                question.cursor.take_committed(None, reset=self._settings.reset)
             return
         try:
             offsets, errors = await self._engine.coordinator.ask_committed(asked)
         except KafkaError as e:
-            for entry in asked.values():
-                self._settle(entry, as_client_error(e))
+            for question in asked.values():
+                self._settle(question, as_client_error(e))
             return
-        for partition, (cursor, turn) in asked.items():
+        for partition, question in asked.items():
             if partition in errors:
-                self._settle((cursor, turn), client_error(errors[partition], where=str(partition)))
-            elif cursor.turn == turn and cursor.stage is Stage.AWAITS_COMMITTED:
-                cursor.take_committed(offsets.get(partition), reset=self._settings.reset)
+                self._settle(question, client_error(errors[partition], where=str(partition)))
+            elif question.is_open:
+                question.cursor.take_committed(offsets.get(partition), reset=self._settings.reset)
 
-    async def _find_resets(self) -> None:
-        asked = self._awaiting(Stage.AWAITS_RESET)
-        if not asked:
-            return
-        wanted = {partition: cursor.reset_timestamp for partition, (cursor, _) in asked.items()}
+    async def _find_resets(self, asked: Questions) -> None:
+        wanted = {partition: question.cursor.reset_timestamp for partition, question in asked.items()}
         for partition, found in (await self._engine.ask_offsets(wanted)).items():
-            cursor, turn = asked[partition]
+            question = asked[partition]
             if isinstance(found, ClientError):
-                self._settle((cursor, turn), found)
-            elif cursor.turn == turn and cursor.stage is Stage.AWAITS_RESET:
-                cursor.seek(found.offset, found.leader_epoch)
+                self._settle(question, found)
+            elif question.is_open:
+                question.cursor.seek(found.offset, found.leader_epoch)
 
-    async def _validate(self) -> None:
-        asked = self._awaiting(Stage.AWAITS_VALIDATION)
-        by_node: dict[int, dict[TopicPartition, tuple[int, int]]] = {}
-        for partition, (cursor, turn) in asked.items():
-            node_id = self._engine.metadata.leader_of(*partition)
-            if node_id == NO_LEADER:
-                self._delay([(cursor, turn)])
-            else:
-                by_node.setdefault(node_id, {})[partition] = (cursor.fetch_epoch, cursor.leader_epoch)
-        for node_id, epochs in by_node.items():
-            try:
-                connection = await self._engine.link.connection_to(node_id)
-                versions = connection.api_versions.get(ApiKey.OFFSET_FOR_LEADER_EPOCH)
-                if versions is None or versions.stop <= _FIRST_EPOCH_CHECK_FOR_CONSUMERS:
-                    # Before version 3 only brokers might ask; consumers then read on, as they always had.
-                    for cursor, turn in map(asked.__getitem__, epochs):
-                        if cursor.turn == turn:
-                            cursor.stage = Stage.READY
-                    continue
-                response = await self._engine.link.request(
-                    node_id, epoch_end_request(epochs), OffsetForLeaderEpochResponse
-                )
-            except KafkaError as e:
-                for partition in epochs:
-                    self._settle(asked[partition], as_client_error(e))
-                continue
-            for partition, found in read_epoch_ends(response).items():
-                cursor, turn = asked[partition]
-                if isinstance(found, int):
-                    self._settle((cursor, turn), client_error(found, where=str(partition)))
-                elif cursor.turn == turn and cursor.leader_epoch == epochs[partition][1]:
-                    cursor.take_validation(*found, reset=self._settings.reset)
+    async def _validate(self, leader: int, asked: Questions) -> None:
+        epochs = {
+            partition: (question.cursor.fetch_epoch, question.cursor.leader_epoch)
+            for partition, question in asked.items()
+        }
+        try:
+            if leader == NO_LEADER:
+                raise client_error(ErrorCode.LEADER_NOT_AVAILABLE)
+            connection = await self._engine.link.connection_to(leader)
+            versions = connection.api_versions.get(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+            if versions is None or versions.stop <= _FIRST_EPOCH_CHECK_FOR_CONSUMERS:
+                # Before version 3 only brokers might ask; consumers then read on, as they always had.
+                for question in asked.values():
+                    if question.is_open:
+                        question.cursor.stage = Stage.READY
+                return
+            response = await self._engine.link.request(leader, epoch_end_request(epochs), OffsetForLeaderEpochResponse)
+        except KafkaError as e:
+            for question in asked.values():
+                self._settle(question, as_client_error(e))
+            return
+        for partition, found in read_epoch_ends(response).items():
+            question = asked[partition]
+            if isinstance(found, int):
+                self._settle(question, client_error(found, where=str(partition)))
+            elif question.is_open and question.cursor.leader_epoch == epochs[partition][1]:
+                question.cursor.take_validation(*found, reset=self._settings.reset)
 
 
 def as_client_error(error: KafkaError) -> ClientError:

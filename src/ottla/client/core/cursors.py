@@ -16,6 +16,7 @@ from ottla.client.core.fetched_data import FetchedData, RecordClasses
 from ottla.client.errors import ClientError, LogTruncationError, NoOffsetError, UnassignedPartitionError
 
 NO_EPOCH = -1
+NOBODY = -1
 
 
 class Stage(Enum):
@@ -45,8 +46,8 @@ class Cursor:
         "error_is_told",
         "fetch_epoch",
         "fetch_offset",
+        "in_flight_to",
         "is_held_up",
-        "is_in_flight",
         "is_paused",
         "leader_epoch",
         "log_start_offset",
@@ -78,7 +79,8 @@ class Cursor:
         self.is_paused = False
         self.is_held_up = False
         """The next record cannot be converted for now: what was fetched may have to wait for long."""
-        self.is_in_flight = False
+        self.in_flight_to = NOBODY
+        """The broker whose answer to a fetch is waited for."""
         self.not_before_ms = 0
         self.end_offset = -1
         """Where the log ended for this reader when it was fetched from last: before any transaction that is open, if it
@@ -201,7 +203,7 @@ class Cursor:
         return (
             self.stage is Stage.READY
             and not self.is_paused
-            and not self.is_in_flight
+            and self.in_flight_to == NOBODY
             and self.not_before_ms <= now_ms
             and len(self.chunks) < chunks_max
         )

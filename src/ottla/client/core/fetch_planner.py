@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ottla.base.errors import ERRORS, ErrorCode
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
 from ottla.client.core.consumer_options import ConsumerSettings, Isolation
-from ottla.client.core.cursors import Cursor, Cursors, Stage
+from ottla.client.core.cursors import NOBODY, Cursor, Cursors, Stage
 from ottla.client.core.fetch_session import FetchSession, Wanted
 from ottla.client.core.fetched_data import FetchedData
 from ottla.client.core.metadata import NO_LEADER, MetadataCache
@@ -89,6 +89,9 @@ class FetchPlanner:
         self._turn += 1
         start = self._turn % len(cursors) if cursors else 0
         for cursor in cursors[start:] + cursors[:start]:
+            if cursor.in_flight_to != NOBODY and self.node_for(cursor, now_ms) not in (cursor.in_flight_to, NO_LEADER):
+                # The broker that was asked may be silent for long. Its answer will not matter.
+                cursor.in_flight_to = NOBODY
             if not cursor.can_fetch(now_ms, chunks_max=CHUNKS_MAX):
                 if len(cursor.chunks) >= CHUNKS_MAX and not cursor.is_paused and not cursor.is_held_up:
                     full.add(self.node_for(cursor, now_ms))
@@ -114,7 +117,7 @@ class FetchPlanner:
             wanted[cursor.topic_partition] = Wanted(
                 known.topic_id, cursor.fetch_offset, cursor.leader_epoch, settings.max_partition_fetch_bytes
             )
-            cursor.is_in_flight = True
+            cursor.in_flight_to = node_id
         part = self._sessions.setdefault(node_id, FetchSession()).request(wanted)
         request = FetchRequest(
             max_wait_ms=settings.fetch_max_wait_ms,
@@ -139,26 +142,29 @@ class FetchPlanner:
 
     # Answers
 
-    def _land(self, call: FetchCall) -> None:
+    def _land(self, call: FetchCall) -> dict[TopicPartition, tuple[Cursor, int, int]]:
+        """The `turns` of those that still wait for this broker."""
         self._in_flight.discard(call.node_id)
-        for cursor, _, _ in call.turns.values():
-            cursor.is_in_flight = False
+        landed = {partition: turn for partition, turn in call.turns.items() if turn[0].in_flight_to == call.node_id}
+        for cursor, _, _ in landed.values():
+            cursor.in_flight_to = NOBODY
+        return landed
 
     def failed(self, call: FetchCall, now_ms: int) -> None:
         """There was no answer: the broker may be gone, and its partitions have moved."""
-        self._land(call)
+        turns = self._land(call)
         self._sessions[call.node_id].dropped()
         self._metadata.request_update()
-        for cursor, _, _ in call.turns.values():
+        for cursor, _, _ in turns.values():
             cursor.not_before_ms = now_ms + self._settings.client.retry_backoff_ms
             cursor.preferred_replica = -1
 
     def answered(self, call: FetchCall, response: FetchResponse, now_ms: int) -> None:
-        self._land(call)
+        turns = self._land(call)
         session = self._sessions[call.node_id]
         session.answered(response.error_code, response.session_id)
         if response.error_code:
-            for cursor, _, _ in call.turns.values():
+            for cursor, _, _ in turns.values():
                 cursor.not_before_ms = now_ms + self._settings.client.retry_backoff_ms
             if response.error_code in _REFRESHING:
                 self._metadata.request_update()
@@ -169,11 +175,11 @@ class FetchPlanner:
                 partition = TopicPartition(name, answer.partition_index)
                 if not answer.error_code:
                     session.end_offsets[partition] = self._end_of(answer)
-                asked = call.turns.get(partition)
+                asked = turns.get(partition)
                 # An answer for a cursor that has been moved is about a place nobody reads any more.
                 if asked is not None and asked[0].turn == asked[1]:
                     self._take_answer(call, asked[0], asked[2], answer, now_ms)
-        for partition, (cursor, _, _) in call.turns.items():
+        for partition, (cursor, _, _) in turns.items():
             if cursor.end_offset < 0:
                 cursor.end_offset = session.end_offsets.get(partition, -1)
 

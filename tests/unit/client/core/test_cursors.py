@@ -229,6 +229,24 @@ def test_each_leader_gets_one_request_at_a_time() -> None:
     assert reader.planner.plan(0) == []
 
 
+@pytest.mark.parametrize("end", ["answered", "failed"])
+def test_a_new_leader_is_fetched_from_while_the_last_one_is_silent(end: str) -> None:
+    reader = Reader()
+    silent = reader.call()
+    assert silent.node_id == 1
+    reader.metadata.learn_leader("t", 0, PartitionLeader(2, 9))
+    call = reader.call()
+    assert call.node_id == 2
+    if end == "answered":
+        reader.planner.answered(silent, response(batch(0)), 0)
+    else:
+        reader.planner.failed(silent, 0)
+    assert reader.planner.plan(0) == [], "it still has to answer"
+    reader.planner.answered(call, response(batch(0)), 0)
+    assert [record.offset for record in reader.handout.take(10)] == [0, 1, 2]
+    assert reader.call().node_id == 2
+
+
 def test_the_next_fetch_is_planned_before_the_last_is_read_and_no_more() -> None:
     reader = Reader()
     reader.answer(batch(0))
