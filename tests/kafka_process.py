@@ -28,7 +28,7 @@ _JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 
 
 class KafkaProcess:
-    """Has the names of `BrokerProcess` that tests use. The first start formats `data_dir`.
+    """Has the names of `BrokerProcess` that tests use. The first start formats `data_dir`; the ports stay the same.
 
     A node is a broker and the controller; one that is given another as its `controller` is a broker only. One
     `with_scram` listens a second time (`sasl_bootstrap`), for clients that log in.
@@ -70,16 +70,18 @@ class KafkaProcess:
     def start(self) -> KafkaProcess:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         properties = self.data_dir / "server.properties"
+        is_first = not properties.exists()
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
         format_storage = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties), "-g"]
-        with self._output.open("wb") as output:
-            subprocess.run(
-                [*self._java("256m"), *format_storage],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=START_TIMEOUT_S,
-                check=True,
-            )
+        with self._output.open("wb" if is_first else "ab") as output:
+            if is_first:
+                subprocess.run(
+                    [*self._java("256m"), *format_storage],
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=START_TIMEOUT_S,
+                    check=True,
+                )
             self._process = subprocess.Popen(
                 [*self._java("512m"), "kafka.Kafka", str(properties)],
                 stdout=output,
@@ -93,7 +95,8 @@ class KafkaProcess:
         return [*_JAVA, f"-Xmx{heap}", "-cp", f"{self._libs}/*"]
 
     def _settings(self) -> dict[str, str]:
-        self.port, self.controller_port, self.sasl_port = _free_ports(3)
+        if not self.port:
+            self.port, self.controller_port, self.sasl_port = _free_ports(3)
         listeners = [f"PLAINTEXT://127.0.0.1:{self.port}"]
         if self._with_scram:
             listeners.append(f"SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}")

@@ -11,7 +11,6 @@ from ottla.errors import ClientError
 _BATCH_RECORDS = 1000
 _PATIENCE_S = 120.0
 _CONSUMER = {
-    "group.id": "copier",
     "enable.auto.commit": False,
     "auto.offset.reset": "earliest",
     "isolation.level": "read_committed",
@@ -25,8 +24,9 @@ class StuckError(Exception):
     """Nothing has been copied for too long."""
 
 
-def consumer_settings(settings: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in settings.items() if name not in _PRODUCER_ONLY} | _CONSUMER
+def consumer_settings(settings: Mapping[str, object], source: str) -> dict[str, object]:
+    shared = {name: value for name, value in settings.items() if name not in _PRODUCER_ONLY}
+    return {**shared, **_CONSUMER, "group.id": f"copiers of {source}"}
 
 
 def positions_after(
@@ -36,21 +36,25 @@ def positions_after(
 
 
 def copy_with_threads(
-    settings: Mapping[str, object], source: str, target: str, count: int, begin: Callable[[], None]
+    settings: Mapping[str, object],
+    source: str,
+    target: str,
+    is_enough: Callable[[int], bool],
+    begin: Callable[[], None] = lambda: None,
 ) -> None:
-    """Returns when `count` records have been copied; calls `begin` when the clients have found their cluster."""
+    """Returns when enough records have been copied; calls `begin` when the clients have found their cluster."""
     copied = 0
     with (
-        ottla.Producer({**settings, "transactional.id": "copier"}) as producer,
-        ottla.Consumer(consumer_settings(settings)) as consumer,
+        ottla.Producer({**settings, "transactional.id": f"copier of {source}"}) as producer,
+        ottla.Consumer(consumer_settings(settings, source)) as consumer,
     ):
         begin()
         producer.init_transactions()
         consumer.subscribe([source])
         deadline_s = time.monotonic() + _PATIENCE_S
-        while copied < count:
+        while not is_enough(copied):
             if time.monotonic() > deadline_s:
-                raise StuckError(f"{copied} of {count} records were copied, and then no more")
+                raise StuckError(f"{copied} records were copied, and then no more")
             records = consumer.poll(1.0, _BATCH_RECORDS)
             if not records:
                 continue
@@ -70,21 +74,25 @@ def copy_with_threads(
 
 
 async def copy_with_asyncio(
-    settings: Mapping[str, object], source: str, target: str, count: int, begin: Callable[[], None]
+    settings: Mapping[str, object],
+    source: str,
+    target: str,
+    is_enough: Callable[[int], bool],
+    begin: Callable[[], None] = lambda: None,
 ) -> None:
-    """Returns when `count` records have been copied; calls `begin` when the clients have found their cluster."""
+    """Returns when enough records have been copied; calls `begin` when the clients have found their cluster."""
     copied = 0
     async with (
-        ottla.aio.Producer({**settings, "transactional.id": "copier"}) as producer,
-        ottla.aio.Consumer(consumer_settings(settings)) as consumer,
+        ottla.aio.Producer({**settings, "transactional.id": f"copier of {source}"}) as producer,
+        ottla.aio.Consumer(consumer_settings(settings, source)) as consumer,
     ):
         begin()
         await producer.init_transactions()
         consumer.subscribe([source])
         deadline_s = time.monotonic() + _PATIENCE_S
-        while copied < count:
+        while not is_enough(copied):
             if time.monotonic() > deadline_s:
-                raise StuckError(f"{copied} of {count} records were copied, and then no more")
+                raise StuckError(f"{copied} records were copied, and then no more")
             records = await consumer.poll(1.0, _BATCH_RECORDS)
             if not records:
                 continue

@@ -175,10 +175,13 @@ def copy_exactly_once(scene: Scene, client: str, records: int, faults: NetworkFa
     def begin() -> None:
         scene.proxy.faults = faults
 
+    def is_enough(copied: int) -> bool:
+        return copied >= records
+
     if client == "sync":
-        copy_with_threads(settings, "source", "copied", records, begin)
+        copy_with_threads(settings, "source", "copied", is_enough, begin)
     else:
-        asyncio.run(copy_with_asyncio(settings, "source", "copied", records, begin))
+        asyncio.run(copy_with_asyncio(settings, "source", "copied", is_enough, begin))
     seconds = time.monotonic() - began_s
     scene.proxy.faults = CALM
     return scene.outcome("copied", records, seconds)

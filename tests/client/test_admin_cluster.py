@@ -21,6 +21,7 @@ import ottla
 from ottla.base.errors import ErrorCode
 from tests.client.admin_shells import Make, until
 from tests.client.consumer_shells import PATIENCE_S
+from tests.client.kafka_cluster import leader_seen, make_partition, replicas_of, started_cluster
 from tests.docs.blocks import NEEDS_KAFKA, blocks
 from tests.interop.kafka_tools import KafkaTools, fetch_kafka_libs
 from tests.kafka_process import KafkaProcess
@@ -52,14 +53,9 @@ class Cluster(NamedTuple):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    libs, home = fetch_kafka_libs(), tmp_path_factory.mktemp("kafka-cluster")
-    first = KafkaProcess(libs, home / "1", SETTINGS, with_scram=True)
-    second = KafkaProcess(libs, home / "2", SETTINGS, node_id=2, controller=first)
-    try:
-        yield Cluster(first.start(), second.start(), KafkaTools(libs))
-    finally:
-        second.stop()
-        first.stop()
+    home = tmp_path_factory.mktemp("kafka-cluster")
+    with started_cluster(home, SETTINGS, broker_count=2, with_scram=True) as (first, second):
+        yield Cluster(first, second, KafkaTools(fetch_kafka_libs()))
 
 
 @pytest.fixture(params=["sync", "aio"])
@@ -300,18 +296,6 @@ def test_each_user_has_their_own_outcome(admin: Any, new_topic: str) -> None:
 # Reassignments
 
 
-def make_partition(admin: Any, topic: str, replicas: list[int]) -> ottla.TopicPartition:
-    admin.create_topics([ottla.NewTopic(topic, assignments=[replicas])]).check()
-    partition = ottla.TopicPartition(topic, 0)
-    until(lambda: replicas_of(admin, partition) == replicas)
-    return partition
-
-
-def replicas_of(admin: Any, partition: ottla.TopicPartition) -> list[int] | None:
-    described = admin.describe_topics([partition.topic]).results.get(partition.topic)
-    return described and list(described.partitions[0].replicas)
-
-
 def hold_replication_back(admin: Any, bootstrap: str, partition: ottla.TopicPartition) -> None:
     """After this a new replica of the partition does not catch up."""
     throttle = [ottla.ConfigChange(f"{side}.replication.throttled.replicas", "*") for side in ("leader", "follower")]
@@ -438,8 +422,3 @@ def test_a_leader_is_elected_that_is_not_in_sync(admin: Any, cluster: Cluster, n
         cluster.second.start()
         until(lambda: len(admin.describe_cluster().brokers) == 2)
         let_replication_go_on(admin)
-
-
-def leader_seen(admin: Any, partition: ottla.TopicPartition) -> int:
-    leader: int = admin.describe_topics([partition.topic])[partition.topic].partitions[0].leader_id
-    return leader
