@@ -5,10 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NoReturn
 
+import pytest
+
 from ottla import TopicPartition, aio
 from ottla.base.types import Uuid
+from ottla.errors import ClientError
 from ottla.records.builder import build_batch
+from ottla.wire.apis.consumer_group_heartbeat import (
+    AssignedTopicPartitions,
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from ottla.wire.apis.fetch import FetchablePartitionResponse, FetchableTopicResponse, FetchRequest, FetchResponse
+from ottla.wire.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.apis.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -16,6 +26,13 @@ from ottla.wire.apis.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.wire.apis.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
+from ottla.wire.apis.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ottla.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ottla.wire.apis.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -155,5 +172,76 @@ def test_a_new_leader_is_fetched_from_while_the_last_one_is_silent() -> None:
                         await consumer.poll(0.05)
                 topics[:] = [leaders((1, 0), (1, 1))]
                 await read(consumer, SECOND)
+
+    asyncio.run(run())
+
+
+def found(node: ScriptedBroker) -> FindCoordinatorResponse:
+    coordinator = Coordinator(key="group", node_id=node.node_id, host="127.0.0.1", port=node.port)
+    return FindCoordinatorResponse(coordinators=[coordinator])
+
+
+def committed(_: OffsetCommitRequest) -> OffsetCommitResponse:
+    partitions = [OffsetCommitResponsePartition(partition_index=0)]
+    return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name=TOPIC, partitions=partitions)])
+
+
+def test_a_coordinator_that_kept_silent_is_looked_for_again() -> None:
+    async def run() -> None:
+        async with ScriptedBroker(1) as good, ScriptedBroker(2) as silent:
+            coordinators = [silent]
+            good.on(MetadataRequest, lambda _: good.metadata(silent, topics=[leaders((1, 0))]))
+            good.on(FindCoordinatorRequest, lambda _: found(coordinators[0]))
+            good.on(OffsetCommitRequest, committed)
+            silent.on(OffsetCommitRequest, never)
+            async with aio.Consumer(bootstrap_servers=good.address, group_id="group") as consumer:
+                consumer.assign([FIRST])
+                with pytest.raises(ClientError, match="did not answer"):
+                    await consumer.commit({FIRST: 5}, timeout=0.3)
+                assert silent.asked(OffsetCommitRequest)
+                coordinators[:] = [good]
+                await consumer.commit({FIRST: 5}, timeout=PATIENCE_S)
+
+    asyncio.run(run())
+
+
+def test_commits_do_not_wait_for_a_coordinator_that_heartbeats_have_lost() -> None:
+    async def run() -> None:
+        async with ScriptedBroker(1) as good, ScriptedBroker(2) as silent:
+            coordinators, is_committing = [silent], asyncio.Event()
+            target = Assignment(topic_partitions=[AssignedTopicPartitions(topic_id=TOPIC_ID, partitions=[0])])
+            member = ConsumerGroupHeartbeatResponse(member_epoch=1, heartbeat_interval_ms=50, assignment=target)
+
+            def lost_while_committing(_: object) -> ConsumerGroupHeartbeatResponse:
+                if is_committing.is_set():
+                    raise asyncio.IncompleteReadError(b"", 1)  # the connection is closed
+                return member
+
+            async def silently(asked: object) -> NoReturn:
+                is_committing.set()
+                coordinators[:] = [good]
+                await never(asked)
+
+            for broker in (good, silent):
+                broker.on(FindCoordinatorRequest, lambda _: found(coordinators[0]))
+                broker.on(MetadataRequest, lambda _: good.metadata(silent, topics=[leaders((1, 0))]))
+                broker.on(OffsetFetchRequest, lambda _: OffsetFetchResponse())
+            good.on(ListOffsetsRequest, from_the_beginning)
+            good.on(FetchRequest, one_record)
+            good.on(ConsumerGroupHeartbeatRequest, lambda _: member)
+            good.on(OffsetCommitRequest, committed)
+            silent.on(ConsumerGroupHeartbeatRequest, lost_while_committing)
+            silent.on(OffsetCommitRequest, silently)
+            async with aio.Consumer(
+                bootstrap_servers=good.address,
+                group_id="group",
+                group_protocol="consumer",
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+            ) as consumer:
+                consumer.subscribe([TOPIC])
+                await read(consumer, FIRST)
+                await consumer.commit(timeout=PATIENCE_S)
+                assert good.asked(OffsetCommitRequest)
 
     asyncio.run(run())

@@ -193,7 +193,7 @@ class ClassicGroup:
                 if e.code not in UNREACHABLE and not e.retriable:
                     await self._runner.refused(e)
                 else:
-                    self._engine.coordinator.forget()
+                    self._engine.coordinator.lose()
                     await asyncio.sleep(self._settings.client.retry_backoff_ms / 1000)
 
     async def _beat(self) -> None:

@@ -57,7 +57,7 @@ class ConsumerProtocolGroup:
             except KafkaError as e:
                 if e.code not in UNREACHABLE and not e.retriable:
                     await self._runner.refused(e)
-                self._engine.coordinator.forget()
+                self._engine.coordinator.lose()
                 self._member.resend(self._engine.now_ms() + self._settings.client.retry_backoff_ms)
             await self._pause()
 

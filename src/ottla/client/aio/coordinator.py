@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -46,6 +47,8 @@ class Coordinator:
     def __init__(self, engine: ConsumerEngine) -> None:
         self._engine = engine
         self._node_id: int | None = None
+        self._limits: set[asyncio.Timeout] = set()
+        """Of the questions that wait for its answer."""
         self.membership: Callable[[], Membership] = lambda: Membership(self.group_id())
         """On whose behalf to commit; the group says if there is one."""
         self.held: Callable[[], frozenset[TopicPartition]] = lambda: engine.cursors.partitions
@@ -71,12 +74,30 @@ class Coordinator:
     def forget(self) -> None:
         self._node_id = None
 
+    def lose(self) -> None:
+        """It answers no more. Who waits for it is told so now: another one may have the answer."""
+        self.forget()
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time())
+
     async def _ask(self, request: Awaitable[T]) -> T:
         try:
-            return await request
+            async with asyncio.timeout(None) as limit:
+                self._limits.add(limit)
+                try:
+                    return await request
+                finally:
+                    self._limits.discard(limit)
+        except TimeoutError as e:
+            raise KafkaError("the coordinator does not answer any more", code=ErrorCode.NETWORK_EXCEPTION) from e
+        except asyncio.CancelledError:
+            # Who waited has given up, and maybe no answer would ever come. To look for it again costs little.
+            self.forget()
+            raise
         except KafkaError as e:
             if e.code in UNREACHABLE:
-                self._node_id = None
+                self.forget()
             raise
 
     # Committed offsets
@@ -97,24 +118,19 @@ class Coordinator:
     async def ask_committed(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata | None], dict[TopicPartition, int]]:
-        node_id = await self.node_id()
-        connection = await self._engine.link.connection_to(node_id)
-        version = connection.version_for(OffsetFetchRequest)
-        # Offsets of a transaction that is not settled yet could still be taken back (KIP-447).
-        request = committed_request(self.membership(), partitions, version, require_stable=True)
-        response = await self._ask(
-            connection.request(
-                request,
-                OffsetFetchResponse,
-                version=version,
-                timeout_ms=self._engine.settings.client.request_timeout_ms,
-            )
-        )
-        answer = read_committed_offsets(response)
+        answer = read_committed_offsets(await self._ask(self._fetch_offsets(await self.node_id(), partitions)))
         if answer.error_code:
             self.check(answer.error_code)
             raise client_error(answer.error_code, where=f"group {self._engine.settings.group_id}")
         return answer.offsets, answer.errors
+
+    async def _fetch_offsets(self, node_id: int, partitions: Iterable[TopicPartition]) -> OffsetFetchResponse:
+        connection = await self._engine.link.connection_to(node_id)
+        version = connection.version_for(OffsetFetchRequest)
+        # Offsets of a transaction that is not settled yet could still be taken back (KIP-447).
+        request = committed_request(self.membership(), partitions, version, require_stable=True)
+        timeout_ms = self._engine.settings.client.request_timeout_ms
+        return await connection.request(request, OffsetFetchResponse, version=version, timeout_ms=timeout_ms)
 
     async def commit(
         self,
