@@ -14,7 +14,7 @@ from ottla.client.aio.loop_end import LAST_S, LoopEnd, warn_of_lost
 from ottla.client.aio.producer_engine import ProducerEngine
 from ottla.client.aio.send_futures import SendFuture, SendFutures, TableFuture
 from ottla.client.aio.send_lines import SendLines
-from ottla.client.aio.transaction_calls import TransactionCalls
+from ottla.client.aio.transaction_calls import ProducerTransactionCalls
 from ottla.client.aio.transactions import Transactions
 from ottla.client.core.encoded_batch import TableColumns
 from ottla.client.core.lane import Lane
@@ -51,7 +51,7 @@ _BYTES: Any = bytes
 """mypy would take code behind `is bytes` for code that is never run: who knows what a producer takes."""
 
 
-class Producer(TransactionCalls, Generic[KeyT, ValueT]):
+class Producer(ProducerTransactionCalls, Generic[KeyT, ValueT]):
     """Sends records to topics. Use it with `async with`, or call `start` and `close`.
 
     Settings have Kafka's names, in a mapping, or as keywords in snake_case:

@@ -12,7 +12,7 @@ from ottla.client.core.offset_requests import Membership
 from ottla.client.core.producer_transaction import PreparedTransaction
 
 
-class TransactionCalls(ABC):
+class ProducerTransactionCalls(ABC):
     @abstractmethod
     def _transactional(self) -> Transactions:
         """Raises if the producer cannot be used, or has no transactional.id."""

@@ -46,7 +46,7 @@ from ottla.client.sync.held_signals import HeldSignals
 from ottla.client.sync.leftovers import forget_exit, watch_exit
 from ottla.client.sync.loop_thread import LoopThread
 from ottla.client.sync.send_futures import SendFuture, SendFutures, TableFuture, sending
-from ottla.client.sync.transaction_calls import TransactionCalls
+from ottla.client.sync.transaction_calls import ProducerTransactionCalls
 
 if TYPE_CHECKING:
     from ottla.client.core.table_intake import TableIntake
@@ -64,7 +64,7 @@ _ANSWER_S = 1.0
 """How long the producer's thread takes to answer at the most, unless a callback holds it up."""
 
 
-class Producer(TransactionCalls, Generic[KeyT, ValueT]):
+class Producer(ProducerTransactionCalls, Generic[KeyT, ValueT]):
     """Sends records to topics; any thread may use it. Use it with `with`, or call `close`.
 
     Settings have Kafka's names, in a mapping, or as keywords in snake_case:

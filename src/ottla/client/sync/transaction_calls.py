@@ -13,7 +13,7 @@ from ottla.client.core.producer_transaction import PreparedTransaction
 from ottla.client.sync.loop_thread import LoopThread
 
 
-class TransactionCalls(ABC):
+class ProducerTransactionCalls(ABC):
     _thread: LoopThread
 
     @abstractmethod
