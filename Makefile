@@ -8,6 +8,8 @@ DURATION ?=
 KILLS ?= 100
 RECORDS ?= 1000000
 SEED ?=
+COUNT ?= 100
+MODULE ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3.14 python3.13 python3.12 python3.11 p
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run broker check test lint format docs crash crash-transactions network bench clean tools
+.PHONY: help setup run broker check test lint format generate docs crash crash-transactions network mutants bench clean tools
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,15 +27,17 @@ setup: $(STAMP) ## Make the virtual environment and install Ottla in it, for dev
 
 $(STAMP): pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then echo "Ottla needs Python 3.11 or newer, and none was found; install it or set PYTHON=/path/to/python." >&2; exit 1; fi
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[zookeeper,columns,avro,spark,connect,dev]'
+	@test -x $(BIN)/python || { echo "Making the virtual environment $(VENV) with $(PYTHON) …"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing Ottla and its development tools in $(VENV); it takes a minute or two, most of it for Spark (about 400 MB) …"
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --editable '.[columns,avro,spark,connect,app,dev]'
 	@touch $@
 
 run: $(STAMP) ## Run the demo: a broker on 127.0.0.1 (PORT=9092), events, and a pipeline on Spark (DURATION=30 ends it; data in DATA=data)
 	@$(BIN)/ottla demo --port $(PORT) --data $(DATA) $(if $(DURATION),--duration $(DURATION))
 
 broker: $(STAMP) ## Run only a broker on 127.0.0.1 (PORT=9092) with its data in ./data/broker (DATA=…); Ctrl-C stops it
-	@$(BIN)/ottla start --override listeners=PLAINTEXT://127.0.0.1:$(PORT) --override log.dirs=$(DATA)/broker
+	@$(BIN)/ottla start --override listeners=PLAINTEXT://127.0.0.1:$(PORT) --override log.dirs=$(DATA)/broker \
+		--override group.initial.rebalance.delay.ms=0
 
 check: lint ## Format, lint, types, layers and the fast tests: before every commit
 	$(BIN)/pytest -q -n $(JOBS) tests/unit
@@ -51,8 +55,14 @@ format: $(STAMP) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(STAMP) ## Write docs/configuration.md anew
-	$(BIN)/python -m ottla.broker.config_docs docs/configuration.md
+generate: $(STAMP) ## Write anew the clients for threads, from those for asyncio, and the types of their settings
+	$(BIN)/python -m scripts.client_keywords
+	$(BIN)/python -m scripts.sync_shells
+
+docs: $(STAMP) ## Write the pages about settings and permissions anew: docs/configuration.md, client-configuration.md, authorization.md
+	$(BIN)/python -m ottla.broker.config.docs docs/configuration.md
+	$(BIN)/python -m ottla.client.docs docs/client-configuration.md
+	$(BIN)/python -m ottla.broker.access_docs docs/authorization.md
 
 crash: $(STAMP) ## Kill a broker under load (KILLS=100) at seeded moments (SEED=…) and check all it leaves behind
 	$(BIN)/python -u -m tests.crash.kill_run --kills $(KILLS) $(if $(SEED),--seed $(SEED))
@@ -62,6 +72,9 @@ crash-transactions: $(STAMP) ## Kill brokers and clients (KILLS=100, SEED=…) i
 
 network: $(STAMP) ## A million records over a bad network (RECORDS=…, SEED=…): none lost, doubled or reordered
 	$(BIN)/python -u -m tests.client.network_run --records $(RECORDS) $(if $(SEED),--seed $(SEED))
+
+mutants: $(STAMP) ## Plant seeded mistakes (COUNT=100, SEED=…, MODULE=src/ottla/log) and see which no test of their layer notices
+	$(BIN)/python -m tests.mutants --count $(COUNT) --jobs $(JOBS) --survivors build/survivors.txt $(if $(SEED),--seed $(SEED)) $(if $(MODULE),--module $(MODULE))
 
 bench: $(STAMP) ## Measure against limits and peers (BENCH=--quick for a short run)
 	$(BIN)/python -m bench $(BENCH)

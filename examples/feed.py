@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -90,7 +91,7 @@ def main() -> None:
     parser.add_argument("example", choices=FEEDS)
     parser.add_argument("--records", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=None, help="the same seed gives the same records")
-    parser.add_argument("--bootstrap-server", default="127.0.0.1:9092")
+    parser.add_argument("--bootstrap-server", default=os.environ.get("OTTLA_BOOTSTRAP_SERVERS", "127.0.0.1:9092"))
     options = parser.parse_args()
     feed = FEEDS[options.example](random.Random(options.seed), datetime.now(UTC))
     records = [next(feed) for _ in range(options.records)]

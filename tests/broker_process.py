@@ -94,7 +94,7 @@ class BrokerProcess:
             code = process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            process.wait(STOP_TIMEOUT_S)
             raise AssertionError("the broker did not stop:\n" + "\n".join(self.log_lines)) from None
         if self._reader is not None:
             self._reader.join(5)

@@ -152,7 +152,7 @@ class KafkaProcess:
             process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            process.wait(STOP_TIMEOUT_S)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -18,8 +18,10 @@ class ConnectionClosedError(Exception):
 
 
 class RawClient:
-    def __init__(self, port: int, *, timeout_s: float = 20, client_id: str | None = "raw") -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout_s)
+    def __init__(
+        self, port: int, *, timeout_s: float = 20, client_id: str | None = "raw", source_host: str = "127.0.0.1"
+    ) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout_s, (source_host, 0))
         self._client_id = client_id
         self._correlation_id = 0
 

@@ -21,7 +21,7 @@ import ottla
 TOPIC = os.environ.get("TOPIC", "messages")
 
 kafka = ottla.App(
-    bootstrap_servers=os.environ.get("BOOTSTRAP_SERVERS", "127.0.0.1:9092"),
+    bootstrap_servers=os.environ.get("OTTLA_BOOTSTRAP_SERVERS", "127.0.0.1:9092"),
     group_id=os.environ.get("GROUP_ID", "web-app"),
     auto_offset_reset="earliest",
 )

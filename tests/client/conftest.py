@@ -49,7 +49,11 @@ def broker_kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
     """Apache Kafka, started once; groups are as quick as those of the brokers of ours that are tested beside it."""
-    settings = {**QUICK_GROUPS, "group.coordinator.rebalance.protocols": "classic,consumer"}
+    settings = {
+        **QUICK_GROUPS,
+        "group.coordinator.rebalance.protocols": "classic,consumer",
+        "group.consumer.migration.policy": "bidirectional",
+    }
     process = KafkaProcess(fetch_kafka_libs(), tmp_path_factory.mktemp("kafka"), settings).start()
     yield process
     process.stop()

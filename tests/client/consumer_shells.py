@@ -77,6 +77,11 @@ def make_topic(bootstrap: str, topic: str, partitions: int = 1, **configs: str) 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {name.replace("_", "."): value for name, value in configs.items()}
     admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(PATIENCE_S)
+    # A broker of Kafka may hear of it a little later than its controller.
+    deadline_s = time.monotonic() + PATIENCE_S
+    while len(admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions) < partitions:
+        assert time.monotonic() < deadline_s, f"the topic {topic} was made, and is not known to its broker"
+        time.sleep(0.02)
     return topic
 
 

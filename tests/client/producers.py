@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import confluent_kafka
 
 from ottla.client import aio, sync
-from ottla.client.core.producer_batch import RecordMetadata
+from ottla.client.core.producer.batch import RecordMetadata
 
 PATIENCE_S = 30.0
 

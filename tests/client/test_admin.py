@@ -16,8 +16,9 @@ import pytest
 
 import ottla.client.sync as ottla_sync
 from ottla.base.errors import ErrorCode, InvalidConfigError
-from ottla.base.types import NIL_UUID, TopicPartition, random_uuid
-from ottla.client.core.admin_access_types import (
+from ottla.base.ids import Ids
+from ottla.base.types import NIL_UUID, TopicPartition
+from ottla.client.core.admin.access_types import (
     AclBinding,
     AclFilter,
     AclOperation,
@@ -26,7 +27,7 @@ from ottla.client.core.admin_access_types import (
     ScramMechanism,
     ScramUpsertion,
 )
-from ottla.client.core.admin_types import (
+from ottla.client.core.admin.types import (
     ConfigChange,
     ConfigOperation,
     ConfigResource,
@@ -37,7 +38,7 @@ from ottla.client.core.admin_types import (
     OffsetSpec,
     TopicPartitionReplica,
 )
-from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.core.consumer.cursors import OffsetAndMetadata
 from ottla.client.errors import ClientClosedError, ClientError, ClusterUnreachableError, ForkedError
 from tests.broker_process import BrokerProcess
 from tests.client.admin_shells import Make, until
@@ -107,7 +108,7 @@ def test_each_topic_has_its_own_outcome(admin: Any, topic: str, new_topic: str) 
     with pytest.raises(ClientError, match=topic) as caught:
         outcomes[topic]
     assert not caught.value.fatal
-    gone = random_uuid()
+    gone = Ids().uuid()
     deleted = admin.delete_topics([other, "nobody", gone])
     assert deleted[other] is None
     assert deleted.errors["nobody"].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -560,7 +561,7 @@ def test_bad_settings(make: Make, broker: BrokerProcess) -> None:
     with pytest.raises(InvalidConfigError, match=r"bootstrap\.servers"):
         make("")
     with pytest.raises(ClusterUnreachableError):
-        make("127.0.0.1:1")
+        make("127.0.0.1:1", bootstrap_fail_fast=True)
 
 
 def test_after_the_end(make: Make, broker: BrokerProcess) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -382,11 +381,10 @@ def test_preferred_leaders_are_elected(admin: Any, librdkafka: foreign.AdminClie
     assert outcomes.errors[missing].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     until(lambda: leader_of(librdkafka, new_topic) == 2)
 
-    began_s = time.monotonic()
     for kind in ottla.ElectionType:
         again = admin.elect_leaders([partition], kind=kind)
+        # Were it asked again, it would be until the time is up, which is another error.
         assert again.errors[partition].code is ErrorCode.ELECTION_NOT_NEEDED
-    assert time.monotonic() - began_s < 5, "it was asked again"
     assert len(admin.elect_leaders([])) == 0
 
 

@@ -395,11 +395,91 @@ def test_lifespans_go_together(app: App, ottla_broker: EmbeddedBroker) -> None:
     assert diary == ["up web", "serving", "down"]
 
 
+# What is logged
+
+
+def formatted(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """All lines, as they would stand in a log."""
+    formatter = logging.Formatter("%(levelname)s %(message)s")
+    ours = [record for record in caplog.records if record.name.startswith("ottla.client")]
+    return [line for record in ours for line in formatter.format(record).splitlines()]
+
+
+def test_a_bad_payload_is_one_line(
+    app: App, ottla_broker: EmbeddedBroker, new_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    heard: list[Order] = []
+
+    @app.listener(new_topic)
+    async def listen(order: Order) -> None:
+        heard.append(order)
+
+    async def test() -> None:
+        async with app:
+            await app.send(new_topic, b'{"number": "7"}')
+            await app.send(new_topic, Order(8))
+            await until(lambda: heard == [Order(8)] and caplog.records != [])
+
+    run(test)
+    assert formatted(caplog) == [
+        f"ERROR {new_topic}-0@0 cannot be read, and went to the dead-letter topic {new_topic}.dlt:"
+        " order: number should be a valid integer, but is text"
+    ]
+    assert dead_letters(ottla_broker, new_topic) == [b'{"number": "7"}']
+
+
+def test_a_handler_that_fails_again_and_again_is_told_of_in_few_lines(
+    app: App, ottla_broker: EmbeddedBroker, new_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    @app.listener(new_topic, retries=Retries(2, first_pause_ms=1))
+    async def listen(order: Order) -> None:
+        raise LookupError(f"no order {order.number}")
+
+    async def test() -> None:
+        async with app:
+            for number in range(3):
+                await app.send(new_topic, Order(number), partition=0)
+            await until(
+                lambda: sum("went to the dead-letter topic" in record.message for record in caplog.records) == 3
+            )
+
+    run(test)
+    lines = formatted(caplog)
+    for number in range(3):
+        place = f"{new_topic}-0@{number}"
+        assert [line for line in lines if place in line] == [
+            f"WARNING {place}: attempt 1 failed, and there will be another: LookupError: no order {number}",
+            f"ERROR {place} failed, and went to the dead-letter topic {new_topic}.dlt after 3 attempts:"
+            f" LookupError: no order {number}",
+        ]
+    # Where it was raised is shown once, and how we got there not at all.
+    assert sum(line.startswith("Traceback") for line in lines) == 1
+    (raised,) = [line for line in lines if line.startswith("  File ")]
+    assert __file__ in raised and "in listen" in raised
+
+
+def dead_letters(broker: EmbeddedBroker, topic: str) -> list[bytes | None]:
+    with ottla.Consumer(bootstrap_servers=broker.bootstrap_servers) as consumer:
+        letters = ottla.TopicPartition(f"{topic}.dlt", 0)
+        consumer.assign([letters])
+        consumer.seek_to_beginning()
+        (end,) = consumer.end_offsets([letters]).values()
+        found: list[bytes | None] = []
+        deadline_s = time.monotonic() + PATIENCE_S
+        while len(found) < end:
+            assert time.monotonic() < deadline_s
+            found += [record.value for record in consumer.poll(1.0)]
+        return found
+
+
 # What cannot be
 
 
 def test_nobody_there() -> None:
-    app = App(bootstrap_servers="127.0.0.1:1")
+    app = App(bootstrap_servers="127.0.0.1:1", bootstrap_fail_fast=True)
     with pytest.raises(ClusterUnreachableError, match=r"Check bootstrap\.servers"):
         run(app.start)
 
@@ -419,9 +499,9 @@ def test_topics_can_be_required(ottla_broker: EmbeddedBroker, new_topic: str) ->
 
 def test_a_bad_annotation_keeps_the_application_from_starting(app: App, new_topic: str) -> None:
     @app.listener(new_topic)
-    async def listen(number: complex) -> None: ...
+    async def listen(number: type) -> None: ...
 
-    with pytest.raises(ListenerError, match="number: nothing is known about complex"):
+    with pytest.raises(ListenerError, match="number: nothing can be made for type"):
         run(app.start)
 
 

@@ -5,6 +5,7 @@ The same with a million records: `python -m tests.client.network_run --records 1
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.client.producers import values_of
 pytestmark = pytest.mark.crash
 
 CLIENTS = ["sync", "aio"]
+PATIENCE_S = 60.0
 QUICK: dict[str, object] = {
     "retry.backoff.ms": 10,
     "retry.backoff.max.ms": 100,
@@ -98,7 +100,9 @@ def test_a_consumer_reads_on_after_a_cut(ottla_network: FaultProxy, ottla: Embed
         seen: list[bytes | None] = []
         for number in range(10):
             producer.send(topic, b"%d" % number, partition=number % 3)
+            deadline_s = time.monotonic() + PATIENCE_S
             while len(seen) <= number:
+                assert time.monotonic() < deadline_s
                 seen += [record.value for record in consumer.poll(1.0)]
             assert ottla_network.cut_all() > 0
             consumer.commit()
@@ -122,7 +126,7 @@ def test_clients_find_the_cluster_in_spite_of_a_lost_connection(
 ) -> None:
     ottla_network.faults = CALM._replace(refused_share=0.4)
     for _ in range(10):
-        with Admin(QUICK, bootstrap_servers=ottla_network.bootstrap_servers) as admin:
+        with Admin(QUICK, bootstrap_servers=ottla_network.bootstrap_servers, bootstrap_fail_fast=True) as admin:
             assert admin.describe_cluster().brokers
     assert ottla_network.figures.refused > 0
 
@@ -130,7 +134,7 @@ def test_clients_find_the_cluster_in_spite_of_a_lost_connection(
 def test_nobody_comes_through(ottla_network: FaultProxy, ottla: EmbeddedBroker) -> None:
     ottla_network.faults = CALM._replace(refused_share=1.0)
     with pytest.raises(ClusterUnreachableError, match=r"Check bootstrap\.servers"):
-        Producer(bootstrap_servers=ottla_network.bootstrap_servers)
+        Producer(bootstrap_servers=ottla_network.bootstrap_servers, bootstrap_fail_fast=True)
 
 
 def test_administration(ottla_network: FaultProxy, ottla: EmbeddedBroker) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import ottla
 from ottla.base.types import TopicPartition
-from ottla.client.core.producer_transaction import TransactionState
+from ottla.client.core.producer.transaction import TransactionState
 from ottla.client.errors import (
     ClientClosedError,
     ClientError,
@@ -22,6 +22,7 @@ from ottla.client.errors import (
     TransactionStateError,
 )
 from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode, Fault
+from tests.client.consumer_shells import PATIENCE_S
 from tests.client.producers import AioClient, SyncClient, values_of
 
 Client = type[SyncClient] | type[AioClient]
@@ -217,8 +218,9 @@ def test_an_abort_waits_until_it_is_known_whether_there_is_anything_to_abort(
 
 
 async def _until(fault: Fault) -> None:
-    while not fault.is_used_up:
-        await asyncio.sleep(0.001)
+    async with asyncio.timeout(PATIENCE_S):
+        while not fault.is_used_up:
+            await asyncio.sleep(0.001)
 
 
 def break_off(producer: SyncClient | AioClient, fault: Fault, call: str, *arguments: Any) -> None:
@@ -244,7 +246,7 @@ def break_off(producer: SyncClient | AioClient, fault: Fault, call: str, *argume
     pressing.start()
     with pytest.raises(KeyboardInterrupt):
         getattr(producer, call)(*arguments)
-    pressing.join()
+    pressing.join(PATIENCE_S)
 
 
 @pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])

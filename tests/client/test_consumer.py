@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ import ottla
 import ottla.client.sync as ottla_sync
 from ottla.base.errors import ErrorCode, InvalidConfigError
 from ottla.base.types import TopicPartition
-from ottla.client.core.cursors import OffsetAndMetadata
+from ottla.client.core.consumer.cursors import OffsetAndMetadata
 from ottla.client.errors import (
     ClientClosedError,
     ClientError,
@@ -353,7 +354,7 @@ def test_a_poll_may_wait_as_long_as_it_takes(shell: Shell, topic: str, forever: 
         writing = threading.Timer(0.5, write, (shell.bootstrap, topic, VALUES[:1]))
         writing.start()
         assert len(poll(forever)) == 1
-        writing.join()
+        writing.join(PATIENCE_S)
     consumer.close(forever)
 
 
@@ -365,7 +366,7 @@ def test_bad_settings_say_what_is_meant(shell: Shell) -> None:
     with pytest.raises(InvalidConfigError, match="no assignor is called 'fair'"):
         shell(group_id="a", partition_assignment_strategy=["fair"])
     with pytest.raises(ClusterUnreachableError, match=r"bootstrap\.servers"):
-        shell(bootstrap_servers="127.0.0.1:1")
+        shell(bootstrap_servers="127.0.0.1:1", bootstrap_fail_fast=True)
 
 
 @pytest.mark.parametrize("deserializer", ["json", 5, ottla.StringSerde])
@@ -463,13 +464,14 @@ def test_iteration_and_one_thread_at_a_time(broker: BrokerProcess, topic: str) -
         waiting = threading.Thread(target=consumer.poll, args=(1.0,))
         waiting.start()
         refusals = 0
+        deadline_s = time.monotonic() + PATIENCE_S
         while waiting.is_alive():
+            assert time.monotonic() < deadline_s
             try:
                 consumer.poll(0)
             except ClientError:
                 refusals += 1
         assert refusals
-        waiting.join()
 
 
 @pytest.mark.parametrize("is_idle", [False, True])

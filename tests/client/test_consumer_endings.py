@@ -115,8 +115,9 @@ def test_a_start_that_is_broken_off_leaves_no_connection_and_may_be_tried_again(
         unanswered = broker.faults.drop(ApiKey.METADATA)
         consumer = aio.Consumer(bootstrap_servers=broker.bootstrap_servers)
         starting = asyncio.create_task(consumer.start())
-        while not unanswered.hits:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(PATIENCE_S):
+            while not unanswered.hits:
+                await asyncio.sleep(0.01)
         starting.cancel()
         await asyncio.wait({starting})
         await asyncio.to_thread(wait_until_closed, before)
@@ -135,8 +136,9 @@ def test_a_closing_that_is_cancelled_closes_all_the_same(broker: EmbeddedBroker,
         consumer.seek((topic, 0), 0)
         late = broker.faults.delay(ApiKey.OFFSET_COMMIT, LATE_MS)
         closing = asyncio.create_task(consumer.close())
-        while not late.hits:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(PATIENCE_S):
+            while not late.hits:
+                await asyncio.sleep(0.01)
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 import ottla
-from ottla.client.core.handout import Handout
+from ottla.client.core.consumer.handout import Handout
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import PATIENCE_S, make_topic, write
 
@@ -64,7 +65,9 @@ def test_what_was_taken_is_read_again(
     positions: list[int] = []
     with ottla.Consumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([(new_topic, 0)])
+        deadline_s = time.monotonic() + PATIENCE_S
         while len(read) < len(VALUES):
+            assert time.monotonic() < deadline_s
             try:
                 read += poll(consumer)
             except Enough:
@@ -86,11 +89,14 @@ def test_what_was_returned_before_is_not_read_again(
     with ottla.Consumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([(new_topic, 0)])
         read: list[bytes | None] = []
+        deadline_s = time.monotonic() + PATIENCE_S
         while len(read) < 20:
+            assert time.monotonic() < deadline_s
             read += by_record(consumer)
         with monkeypatch.context() as patch, pytest.raises(Enough):
             patch.setattr(Handout, "take_decoded", interrupt)
             consumer.poll(1.0)
         while len(read) < len(VALUES):
+            assert time.monotonic() < deadline_s
             read += by_record(consumer)
     assert read == VALUES

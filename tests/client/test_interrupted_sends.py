@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from ottla.client import sync
-from ottla.client.core import accumulator, lane, producer_batch
-from ottla.client.sync.send_futures import SendFuture
+from ottla.client.core.producer import accumulator, lane
+from ottla.client.core.producer import batch as producer_batch
+from ottla.client.sync.producer.send_futures import SendFuture
 from ottla.testing import EmbeddedBroker
 
 TORN = {inspect.getsourcefile(module) for module in (accumulator, lane, producer_batch)}

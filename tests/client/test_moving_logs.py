@@ -60,7 +60,9 @@ def test_a_leader_that_changes_while_it_is_asked_is_asked_again(shell: Shell, br
     asked = broker.faults.error(ApiKey.OFFSET_FOR_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=None)
     with asked:
         broker.elect_leader(topic)
+        deadline_s = time.monotonic() + PATIENCE_S
         while not asked.hits:
+            assert time.monotonic() < deadline_s
             assert consumer.poll(0.05) == []
         broker.elect_leader(topic)
     write(broker, topic, b"after")

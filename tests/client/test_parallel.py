@@ -24,7 +24,7 @@ import pytest
 
 import ottla
 from ottla import ConsumerRecord, TopicPartition
-from ottla.client.core.consumer_record import make_record_class
+from ottla.client.core.consumer.record import make_record_class
 from ottla.errors import ClientError, ErrorCode, InvalidConfigError, ProcessingError, RecordTooLargeError
 from ottla.records.batch import TimestampType
 from ottla.testing import ApiKey, EmbeddedBroker
@@ -878,7 +878,7 @@ def test_settings_that_cannot_be() -> None:
 
 def test_a_cluster_that_is_not_there(members: Members) -> None:
     with pytest.raises(ottla.errors.ClusterUnreachableError, match=r"Check bootstrap\.servers"):
-        members(lambda record: None, bootstrap_servers="127.0.0.1:1")
+        members(lambda record: None, bootstrap_servers="127.0.0.1:1", bootstrap_fail_fast=True)
 
 
 def test_use_after_closing(members: Members) -> None:
@@ -925,10 +925,11 @@ def test_run_returns_when_somebody_else_closes(
     async def test() -> None:
         consumer = await ottla.aio.ParallelConsumer([topic], lambda record: None, **settings).start()
         running = asyncio.create_task(consumer.run())
-        while not consumer.assignment:
-            await asyncio.sleep(0.01)
-        await consumer.close()
-        await running
+        async with asyncio.timeout(PATIENCE_S):
+            while not consumer.assignment:
+                await asyncio.sleep(0.01)
+            await consumer.close()
+            await running
 
     if kind == "aio":
         asyncio.run(test())

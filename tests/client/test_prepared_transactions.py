@@ -10,7 +10,7 @@ import pytest
 import ottla
 from ottla import aio
 from ottla.base.errors import ErrorCode
-from ottla.client.core.producer_transaction import PreparedTransaction
+from ottla.client.core.producer.transaction import PreparedTransaction
 from tests.broker_process import BrokerProcess
 from tests.interop.transactions.readers import read_values
 

@@ -11,9 +11,9 @@ import pytest
 
 from ottla.base.errors import InvalidConfigError
 from ottla.client import sync
-from ottla.client.core.admin_types import NewTopic
-from ottla.client.core.producer_batch import RecordMetadata
-from ottla.client.core.record_intake import ProducerRecord
+from ottla.client.core.admin.types import NewTopic
+from ottla.client.core.producer.batch import RecordMetadata
+from ottla.client.core.producer.record_intake import ProducerRecord
 from ottla.client.errors import ClientError, ErrorCode, MetadataTimeoutError, SerializationError
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import PATIENCE_S, make_topic

@@ -16,7 +16,7 @@ import pytest
 
 from ottla.client import sync
 from ottla.client.core.metadata import MetadataCache
-from ottla.client.core.partitioners import Partitioner
+from ottla.client.core.producer.partitioners import Partitioner
 from ottla.client.errors import ClientClosedError, ConcurrentUseError, ForkedError
 from ottla.testing import ApiKey, EmbeddedBroker
 from tests.broker_process import BrokerProcess
@@ -40,7 +40,7 @@ def test_threads_share_a_producer(broker: BrokerProcess, new_topic: str) -> None
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join()
+                thread.join(60)
         finally:
             sys.setswitchinterval(interval_s)
     values = values_of(broker.bootstrap, new_topic)
@@ -351,7 +351,7 @@ def test_what_cannot_be_sent_when_the_program_ends_is_said_to_be_lost(ottla: Emb
     ottla.faults.drop(ApiKey.PRODUCE, times=None)
     program = """
 import sys, ottla
-from ottla.client.sync import leftovers
+from ottla.client.interrupts import leftovers
 leftovers.LAST_S = 0.2
 for number in range(3):
     ottla.Producer(bootstrap_servers=sys.argv[1]).send("t", b"lost")

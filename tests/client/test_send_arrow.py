@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from ottla.base.types import TopicPartition
-from ottla.client.core.encoded_batch import SentRows
-from ottla.client.core.partitioners import key_partition
+from ottla.client.core.producer.encoded_batch import SentRows
+from ottla.client.core.producer.partitioners import key_partition
 from ottla.client.errors import (
     BufferExhaustedError,
     ClientClosedError,
@@ -23,7 +23,7 @@ from ottla.client.errors import (
     SerializationError,
     TransactionStateError,
 )
-from ottla.records.columns_schema import HEADERS_TYPE
+from ottla.records.columns.schema import HEADERS_TYPE
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import PATIENCE_S, make_topic
 from tests.client.producers import AioClient, SyncClient, read_all, values_of
@@ -237,7 +237,7 @@ def test_a_table_that_met_a_broker_that_was_away_is_there_once(
         own_broker.kill()
         restart.start()
         summary = sent(client, new_topic, pa.table({"value": pa.array(values, pa.binary())}))
-        restart.join()
+        restart.join(PATIENCE_S)
     assert summary == {TopicPartition(new_topic, 0): SentRows(30_000, 1, 30_000)}
     assert values_of(own_broker.bootstrap, new_topic)[1:] == values
 

@@ -36,6 +36,20 @@ with ottla.Admin(bootstrap_servers="h:1") as admin:
 ottla.Producer(bootstrap_servers="h:1").send("topic", "text")
 ottla.Producer(bootstrap_servers="h:1", value_serializer=ottla.StringSerde()).send("topic", 3)
 ottla.Producer(bootstrap_servers="h:1", key_serializer=str.encode).send("topic", b"", key=b"")
+
+ottla.Producer(bootstrap_servers="h:1", grup_id="g")
+ottla.Producer(bootstrap_servers="h:1", linger_ms="five")
+ottla.Consumer(bootstrap_servers="h:1", linger_ms=5)
+ottla.Consumer(bootstrap_servers=9092, auto_offset_reset="earlyest")
+ottla.Admin(bootstrap_server="h:1")
+ottla.ParallelConsumer(["topic"], print, bootstrap_servers="h:1", grup_id="g")
+ottla.App(bootstrap_servers="h:1", enable_auto_comit=False)
+ottla.App().listener("topic", group_id="g", max_poll_records="all")
+ottla.aio.Producer(bootstrap_servers="h:1", compression_type="zip")
+ottla.aio.Consumer(bootstrap_servers="h:1", isolation_levels="read_committed")
+ottla.aio.Admin(bootstrap_servers="h:1", request_timeout=5)
+ottla.aio.ParallelConsumer(["topic"], print, bootstrap_servers="h:1", fetch_min_bytes=b"1")
+settings: ottla.ProducerKeywords = {"batch_sise": 5}
 """
 FOUND = [
     (6, 'has no attribute "decode"'),
@@ -43,9 +57,23 @@ FOUND = [
     (10, 'has no attribute "offset"'),
     (11, 'Argument 1 to "send"'),
     (14, 'has no attribute "chek"'),
-    (16, 'Argument 2 to "send" of "Producer" has incompatible type "str"'),
-    (17, 'Argument 2 to "send" of "Producer" has incompatible type "int"'),
-    (18, 'Argument "key" to "send" of "Producer" has incompatible type "bytes"'),
+    (16, 'Argument 2 to "send" of "BaseProducer" has incompatible type "str"'),
+    (17, 'Argument 2 to "send" of "BaseProducer" has incompatible type "int"'),
+    (18, 'Argument "key" to "send" of "BaseProducer" has incompatible type "bytes"'),
+    (20, 'Unexpected keyword argument "grup_id" for "Producer"'),
+    (21, 'Argument "linger_ms" to "Producer" has incompatible type "str"; expected "int"'),
+    (22, 'Unexpected keyword argument "linger_ms" for "Consumer"'),
+    (23, 'Argument "bootstrap_servers" to "Consumer" has incompatible type "int"'),
+    (23, 'Argument "auto_offset_reset" to "Consumer" has incompatible type'),
+    (24, 'Unexpected keyword argument "bootstrap_server" for "Admin"'),
+    (25, 'Unexpected keyword argument "grup_id" for "ParallelConsumer"'),
+    (26, 'Unexpected keyword argument "enable_auto_comit" for "App"; did you mean "enable_auto_commit"'),
+    (27, 'Argument "max_poll_records" to "listener" of "App" has incompatible type "str"; expected "int"'),
+    (28, 'Argument "compression_type" to "Producer" has incompatible type'),
+    (29, 'Unexpected keyword argument "isolation_levels" for "Consumer"; did you mean "isolation_level"'),
+    (30, 'Unexpected keyword argument "request_timeout" for "Admin"'),
+    (31, 'Argument "fetch_min_bytes" to "ParallelConsumer" has incompatible type "bytes"'),
+    (32, 'Extra key "batch_sise" for TypedDict "ProducerKeywords"'),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from typing import Unpack
 
 import ottla
 from ottla import ConsumerRecord, OffsetAndMetadata, RebalanceListener, TopicPartition
@@ -29,6 +30,25 @@ def committed(offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Except
 class Listener(RebalanceListener):
     def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
         print(partitions)
+
+
+# Settings
+
+SHARED: ottla.ProducerKeywords = {"bootstrap_servers": [SERVERS], "acks": 1, "compression_type": "zstd"}
+
+
+def make_producer(**settings: Unpack[ottla.ProducerKeywords]) -> ottla.Producer:
+    return ottla.Producer(**settings)
+
+
+def make_clients(given: Mapping[str, object]) -> ottla.Consumer:
+    """From a file or the environment: Kafka's names and any values, which are checked when a client is made."""
+    make_producer(**SHARED).close()
+    make_producer(transactional_id=None, linger_ms=5, enable_idempotence=True).close()
+    ottla.Admin(given, client_id="admin").close()
+    app = ottla.App(given, group_id="g", retries=5, max_poll_records=10, require_topics=True)
+    app.listener("orders", concurrency=4, auto_offset_reset="earliest", fetch_max_wait_ms=50)
+    return ottla.Consumer(given, group_protocol="consumer", partition_assignment_strategy=("range", "sticky"))
 
 
 # For threads

@@ -81,11 +81,12 @@ def _is_record(message: Message) -> bool:
 def _rewind(consumer: Consumer) -> None:
     """Back to what is committed, once the broker says what that is."""
     places = None
+    deadline_s = time.monotonic() + PATIENCE_S
     while places is None:
         try:
             places = consumer.committed(consumer.assignment(), timeout=_CALL_S)
         except KafkaException as e:
-            if e.args[0].fatal():
+            if e.args[0].fatal() or time.monotonic() > deadline_s:
                 raise
     for place in places:
         if place.offset < 0:

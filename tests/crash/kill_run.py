@@ -24,6 +24,7 @@ from tests.crash import wire_view
 from tests.crash.load import IdempotentLoad, Load, PlainLoad, key_of, value_of, writer_and_number
 from tests.crash.log_files import PartitionFiles, parse_batches, partition_directories
 from tests.raw_client import RawClient
+from tests.waiting import join
 
 INDEX_INTERVAL_BYTES = 300
 SETTINGS = {
@@ -142,7 +143,7 @@ class KillRun:
         while time.monotonic() < deadline or broker._process is None:
             time.sleep(0.005)
         os.kill(broker.pid, signal.SIGKILL)
-        starting.join()
+        join(starting)
         broker.kill()
         self._note_output(broker)
         self.figures.kills += 1

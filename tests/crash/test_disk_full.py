@@ -18,6 +18,7 @@ from tests.broker_process import BrokerProcess
 from tests.crash import wire_view
 from tests.crash.log_files import PartitionFiles, parse_batches, partition_directories
 from tests.raw_client import ConnectionClosedError, RawClient
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.crash
 
@@ -40,16 +41,21 @@ class SmallDisk:
         self.path.mkdir()
         size = f"size={SMALL_BYTES}"
         done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(self.path)], capture_output=True, check=False
+            ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(self.path)],
+            capture_output=True,
+            check=False,
+            timeout=PATIENCE_S,
         )
         if done.returncode != 0:
             pytest.skip("mounting a file system is not permitted here")
 
     def grow(self) -> None:
-        subprocess.run(["mount", "-o", f"remount,size={SMALL_BYTES * 8}", str(self.path)], check=True)
+        subprocess.run(
+            ["mount", "-o", f"remount,size={SMALL_BYTES * 8}", str(self.path)], check=True, timeout=PATIENCE_S
+        )
 
     def unmount(self) -> None:
-        subprocess.run(["umount", str(self.path)], check=True)
+        subprocess.run(["umount", str(self.path)], check=True, timeout=PATIENCE_S)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker_process import BrokerProcess
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.crash
 
@@ -62,14 +63,17 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_a_directory_on_a_read_only_file_system(tmp_path: Path) -> None:
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(tmp_path)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(tmp_path)],
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     if mounted.returncode != 0:
         pytest.skip("mounting is not permitted here")
     try:
         sentence = refused(settings={"log.dirs": str(tmp_path)})
     finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
+        subprocess.run(["umount", str(tmp_path)], check=True, timeout=PATIENCE_S)
     assert str(tmp_path) in sentence and "Read-only file system" in sentence
 
 
@@ -112,6 +116,12 @@ def test_a_host_that_is_not_ours(tmp_path: Path) -> None:
         ("broker.id", "x"),
         ("log.cleanup.policy", "shred"),
         ("no.such.setting", "1"),
+        ("listeners", "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0"),
+        ("listeners", "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"),
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("ssl.keystore.location", "/etc/broker.pem"),
+        ("zookeeper.connect", "127.0.0.1:2181"),
+        ("process.roles", "broker,controller"),
     ],
 )
 def test_a_setting_that_cannot_be(tmp_path: Path, name: str, value: str) -> None:

@@ -30,10 +30,10 @@ from tests.crash.written_dirs import (
     write_dir,
 )
 from tests.raw_client import RawClient
+from tests.waiting import run_async
 
 pytestmark = pytest.mark.crash
 
-START_S_MAX = 10
 CHECKPOINTS = ["recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"]
 _TIMES = range(FIRST_TIMESTAMP_MS - 200, FIRST_TIMESTAMP_MS + 5000, 130)
 
@@ -60,10 +60,8 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> WrittenDir:
 @contextmanager
 def restarted(written: WrittenDir) -> Iterator[tuple[BrokerProcess, RawClient]]:
     broker = BrokerProcess(written.path, dict(SETTINGS))
-    began = time.monotonic()
     broker.start()
     try:
-        assert time.monotonic() - began < START_S_MAX
         with RawClient(broker.port) as client:
             yield broker, client
         assert broker.tracebacks() == [], "\n".join(broker.log_lines)
@@ -359,7 +357,7 @@ def _consume_values(bootstrap: str, partition: int, offset: int) -> list[bytes |
             await consumer.stop()
         return seen
 
-    return asyncio.run(consume())
+    return run_async(consume())
 
 
 def test_a_damaged_header_in_an_old_segment_is_an_error_and_not_an_end(stopped: WrittenDir, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from tests.crash import wire_view
 from tests.crash.transaction_load import CommittedReader, TransactionLoad
 from tests.interop.transactions.raw_producer import fetch, until
 from tests.raw_client import RawClient
+from tests.waiting import PATIENCE_S
 
 PARTITIONS = 8
 COPY_PARTITIONS = 4
@@ -180,7 +181,7 @@ class CopyRun:
     def _stop_copier(self) -> None:
         if self._copier is not None:
             self._copier.kill()
-            self._copier.wait()
+            self._copier.wait(PATIENCE_S)
 
     def _kill(self, victim: str) -> None:
         self._revive_copier()

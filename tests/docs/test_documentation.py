@@ -17,7 +17,7 @@ PATIENCE_S = 60.0
 _PRINTED_TEXT = re.compile(r'print\("([^"]+)"')
 
 
-CLIENT = blocks("docs/client.md")
+CLIENT = [*blocks("docs/client.md"), *blocks("docs/client-configuration.md")]
 TESTING = blocks("docs/testing.md")
 README = blocks("README.md")
 
@@ -111,6 +111,7 @@ def test_user_code_of_the_client_library_is_typed(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout

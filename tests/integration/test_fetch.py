@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.base.errors import ErrorCode
-from ottla.base.types import random_uuid
+from ottla.base.ids import Ids
 from ottla.records.batch import iter_headers
 from ottla.records.reader import read_records
 from ottla.wire.apis.delete_records import (
@@ -66,12 +66,10 @@ def values(data: bytes | memoryview | None) -> list[bytes]:
 
 def test_a_waiting_fetch_is_answered_by_the_next_record(client: RawClient, other: RawClient, new_topic: str) -> None:
     create_topic(client, new_topic)
-    started = time.monotonic()
-    client.send(fetch_request({new_topic: [wanted()]}, max_wait_ms=15_000), 11)
+    client.send(fetch_request({new_topic: [wanted()]}, max_wait_ms=600_000), 11)  # longer than the client waits
     produce(other, new_topic, batch(b"late"))
     response = client.receive(FetchResponse, 11)
     assert values(response.responses[0].partitions[0].records) == [b"late"]
-    assert time.monotonic() - started < 10
 
 
 def test_min_bytes_are_waited_for_and_max_wait_ends_it(client: RawClient, other: RawClient, new_topic: str) -> None:
@@ -168,7 +166,7 @@ def test_sessions_tell_only_what_is_new(client: RawClient, new_topic: str) -> No
 def test_topics_by_id(client: RawClient, new_topic: str) -> None:
     topic_id = create_topic(client, new_topic)
     produce(client, new_topic, batch(b"by id"))
-    response = client.call(fetch_request({topic_id: [wanted()], random_uuid(): [wanted()]}), 13)
+    response = client.call(fetch_request({topic_id: [wanted()], Ids().uuid(): [wanted()]}), 13)
     assert isinstance(response, FetchResponse)
     assert values(response.responses[0].partitions[0].records) == [b"by id"]
     assert response.responses[1].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID

@@ -123,6 +123,7 @@ class Producer(threading.Thread):
         self._topic = topic
         self._ending = threading.Event()
         self.acked: list[tuple[int, bytes]] = []
+        self._refusal: object = None
 
     def run(self) -> None:
         number = 0
@@ -132,7 +133,9 @@ class Producer(threading.Thread):
                 reply = produce(self._client, self._topic, batch(value))
             except (ConnectionClosedError, OSError):
                 return
-            assert reply.error_code == 0, reply
+            if reply.error_code != 0:
+                self._refusal = reply
+                return
             self.acked.append((reply.base_offset, value))
             number += 1
 
@@ -140,12 +143,14 @@ class Producer(threading.Thread):
         self._ending.set()
         self.join(WAIT_S)
         assert not self.is_alive()
+        assert self._refusal is None
         return self.acked
 
     def wait_for(self, count: int) -> None:
         goal = len(self.acked) + count
         deadline = time.monotonic() + WAIT_S
         while len(self.acked) < goal:
+            assert self._refusal is None
             assert self.is_alive() and time.monotonic() < deadline
             time.sleep(0.005)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ from ottla.base.errors import ErrorCode
 from tests.broker_process import BrokerProcess
 from tests.interop.dataset import SAMPLES
 from tests.interop.peers.confluent import ConfluentKafka
+from tests.waiting import run_async
 
 pytestmark = pytest.mark.interop
 
@@ -32,7 +32,7 @@ def play(broker: BrokerProcess) -> Callable[[Scenario], None]:
         finally:
             await admin.close()
 
-    return lambda scenario: asyncio.run(run(scenario))
+    return lambda scenario: run_async(run(scenario))
 
 
 async def create(admin: AIOKafkaAdminClient, *topics: NewTopic) -> list[int]:

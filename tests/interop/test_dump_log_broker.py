@@ -15,7 +15,7 @@ from typing import NamedTuple
 import confluent_kafka
 import pytest
 
-from ottla.log.txn_index import TxnIndex
+from ottla.log.transaction_index import TransactionIndex
 from tests.broker_process import BrokerProcess
 from tests.integration.calls import create_topic
 from tests.raw_client import RawClient
@@ -114,7 +114,7 @@ def test_the_load_has_left_something_of_everything(written: Written) -> None:
     assert len(written.files("log")) >= 4
     assert len(written.files("index")) == len(written.files("timeindex")) == len(written.files("log"))
     assert len(written.files("snapshot")) >= 3
-    assert sum(len(TxnIndex(path, 0).entries()) for path in written.files("txnindex")) == 3
+    assert sum(len(TransactionIndex(path, 0).entries()) for path in written.files("txnindex")) == 3
     codecs = set(re.findall(r"compresscodec: (\w+)", our_dump(written.files("log"))[0]))
     assert codecs == set(CODECS)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 
 import pytest
@@ -15,6 +14,7 @@ from tests.interop.dataset import Received, assert_same, numbered
 from tests.interop.peers import aiokafka_client, kafka_python
 from tests.interop.peers.confluent import ConfluentKafka, consumer, make_topic, poll_messages, producer, received
 from tests.interop.peers.peer import PATIENCE_S
+from tests.waiting import run_async
 
 pytestmark = pytest.mark.interop
 
@@ -87,7 +87,7 @@ def test_aiokafka_reads_200_partitions(broker: BrokerProcess, new_topic: str) ->
             records = await aiokafka_client.poll_records(reader, PARTITIONS * ROUNDS)
             return [(record.partition, record.value) for record in records]
 
-    assert in_order(asyncio.run(read()))
+    assert in_order(run_async(read()))
 
 
 def test_50_topics_at_once(broker: BrokerProcess, new_topic: str) -> None:

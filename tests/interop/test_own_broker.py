@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 
 import pytest
@@ -16,6 +15,7 @@ from tests.interop.dataset import CODECS, SAMPLES, Sample, assert_same, numbered
 from tests.interop.peers import PEERS, aiokafka_client, kcat
 from tests.interop.peers.confluent import ConfluentKafka, make_topic, producer
 from tests.interop.peers.peer import PATIENCE_S, RefusedError
+from tests.waiting import repeat_until, run_async
 
 pytestmark = pytest.mark.interop
 
@@ -82,8 +82,7 @@ def test_a_producer_gets_over_a_kill_and_nothing_acknowledged_is_lost(own_broker
         writer.produce("t", value, key, 0, on_delivery=delivered)
         writer.poll(0)
         if i == 2500:
-            while not enough.is_set():
-                writer.poll(0.05)
+            repeat_until(enough.is_set, lambda: writer.poll(0.05))
             own_broker.kill()
             own_broker.start()
     assert writer.flush(3 * PATIENCE_S) == 0
@@ -110,7 +109,7 @@ def test_unknown_topics_stay_unknown_where_the_broker_does_not_create_them(own_b
             await sender.send_and_wait("missing", b"x")
 
     with pytest.raises(UnknownTopicOrPartitionError):
-        asyncio.run(send())
+        run_async(send())
 
     reader = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
     assert not reader.partitions_for_topic("missing")

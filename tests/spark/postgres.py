@@ -26,7 +26,9 @@ def find_binaries() -> Path | None:
     """Where initdb and postgres are: asked of pg_config, else looked for where Debian puts them."""
     candidates = []
     if shutil.which("pg_config"):
-        answer = subprocess.run(["pg_config", "--bindir"], capture_output=True, text=True, check=False)
+        answer = subprocess.run(
+            ["pg_config", "--bindir"], capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False
+        )
         candidates.append(Path(answer.stdout.strip()))
     candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     return next((found for found in candidates if (found / "initdb").exists() and (found / "postgres").exists()), None)
@@ -76,7 +78,9 @@ class PostgresProcess:
         return self
 
     def _run(self, command: list[str]) -> None:
-        done = subprocess.run(_as_server_user(command), capture_output=True, text=True, cwd="/", check=False)
+        done = subprocess.run(
+            _as_server_user(command), capture_output=True, text=True, cwd="/", timeout=START_TIMEOUT_S, check=False
+        )
         if done.returncode != 0:
             raise RuntimeError(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
 
@@ -105,7 +109,7 @@ class PostgresProcess:
             process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            process.wait(STOP_TIMEOUT_S)
 
 
 def _as_server_user(command: list[str]) -> list[str]:

@@ -58,7 +58,7 @@ class StandaloneCluster:
                 process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
+                process.wait(STOP_TIMEOUT_S)
         self._processes.clear()
 
     def _run(self, name: str, main_class: str, *arguments: str) -> None:

@@ -52,12 +52,12 @@ def driver(
         yield process
     finally:
         process.kill()
-        process.wait()
+        process.wait(PATIENCE_S)
 
 
 def outcomes(process: subprocess.Popen[str]) -> tuple[int, dict[str, list[str]]]:
     """How the driver ended, and the errors of its copies, in their order; "" for those that went well."""
-    output, complaints = process.communicate()
+    output, complaints = process.communicate(timeout=900)
     found: dict[str, list[str]] = {}
     for line in output.splitlines():
         entry = json.loads(line)

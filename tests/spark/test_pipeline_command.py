@@ -16,6 +16,7 @@ from ottla.spark.pipeline import Pipeline
 from tests.broker_process import BrokerProcess
 from tests.spark.pipelines import Topics
 from tests.spark.standalone import StandaloneCluster
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,7 +139,7 @@ def run_until_all_is_counted(process: subprocess.Popen[str]) -> tuple[list[dict[
     finally:
         process.kill()
         errors = process.stderr.read()
-        process.wait()
+        process.wait(PATIENCE_S)
     return told, errors
 
 
@@ -190,6 +191,8 @@ class TestWhatAUserSees:
     def test_help_does_without_spark(self) -> None:
         probe = "import sys; from ottla.cli.pipeline import main; code = main(['--help']); "
         check = "sys.exit(code or any(name.split('.')[0] in ('pyspark', 'pandas', 'yaml') for name in sys.modules))"
-        done = subprocess.run([sys.executable, "-c", probe + check], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", probe + check], capture_output=True, text=True, timeout=120, check=False
+        )
         assert done.returncode == 0, done.stderr
         assert "check" in done.stdout and "run" in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -160,8 +161,10 @@ def test_a_running_pipeline_follows_its_topics_until_it_is_stopped(
         assert started.wait(120)
         for first in (0, 50):
             shaky.topics.send("numbers", [{"n": n} for n in range(first, first + 50)])
+            deadline = time.monotonic() + 120
             while recorder.rows.get("steady", 0) < first + 50 and thread.is_alive():
-                threading.Event().wait(0.05)
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
     finally:
         runners[0].stop()
         thread.join(120)

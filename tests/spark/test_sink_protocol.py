@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ottla
-from ottla.client.core.producer_transaction import PreparedTransaction
+from ottla.client.core.producer.transaction import PreparedTransaction
 from ottla.spark import sink_transactions
 from ottla.spark.sink_rows import Rows
 from ottla.spark.sink_transactions import (

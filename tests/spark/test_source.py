@@ -20,6 +20,7 @@ import ottla
 from ottla.client.sync import Admin, Producer
 from tests.broker_process import BrokerProcess
 from tests.spark.sources import offsets_of, query, send
+from tests.waiting import join
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -218,7 +219,7 @@ def test_a_stream_that_starts_at_the_end_of_a_growing_log_misses_nothing(
         rows.wait_for(lambda offsets: len(offsets.get(0, ())) > 50)
     finally:
         stop.set()
-        thread.join()
+        join(thread)
         if started is not None:
             started.stop()
     assert started.exception() is None

@@ -10,6 +10,8 @@ import pytest
 from ottla.broker.handlers import all_handlers
 from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
 from ottla.wire.apis import request_class, response_class
+from ottla.wire.apis.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.wire.apis.produce import ProduceRequest
 from ottla.wire.fields import Field
 from ottla.wire.message import Request, Struct
@@ -68,3 +70,17 @@ def test_the_error_is_in_the_reply_of_every_version(broker: EmbeddedBroker, api:
     with RawClient(broker.port) as client, broker.faults.error(api, WANTED, times=None, applied=applied):
         found = {version: error_codes(client.call(request_of(api, version), version)) for version in served}
     assert {version: codes for version, codes in found.items() if set(codes) - {0} != {WANTED}} == {}
+
+
+def test_an_answer_that_cannot_be_left_out_is_whole_beside_its_error(broker: EmbeddedBroker) -> None:
+    """A client that is refused metadata must still learn which partitions there are, and of which directories."""
+    topics = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+    with RawClient(broker.port) as client:
+        with broker.faults.error(ApiKey.METADATA, WANTED):
+            metadata = client.call(topics, 12)
+        assert isinstance(metadata, MetadataResponse)
+        assert [partition.error_code for partition in metadata.topics[0].partitions] == [WANTED]
+        with broker.faults.error(ApiKey.DESCRIBE_LOG_DIRS, WANTED):
+            directories = client.call(DescribeLogDirsRequest(topics=None), 4)
+        assert isinstance(directories, DescribeLogDirsResponse)
+        assert [result.error_code for result in directories.results] == [WANTED]

@@ -33,6 +33,7 @@ from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, TopicP
 from ottla.wire.header import encode_request_frame
 from ottla.wire.message import Request, Struct
 from tests.raw_client import ConnectionClosedError, RawClient
+from tests.waiting import repeat_until
 
 LATE_S = 0.29
 """After 300 ms: timers of the event loop go by whole milliseconds, and may be early by less than one."""
@@ -385,10 +386,11 @@ class TestConfluentKafka:
         assert producer.flush(20) == 0
         settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "r", "log_level": 0}
         consumer = Consumer({**settings, "fetch.error.backoff.ms": 10})
+        polled: list[object] = []
         with broker.faults.error(ApiKey.FETCH, ErrorCode.KAFKA_STORAGE_ERROR, times=None) as fault:
             consumer.assign([TopicPartition(topic, 0, 0)])
-            while fault.hits < 3:
-                assert consumer.poll(0.05) is None
+            repeat_until(lambda: fault.hits >= 3, lambda: polled.append(consumer.poll(0.05)))
+        assert set(polled) == {None}
         message = consumer.poll(20)
         assert message is not None
         assert message.value() == b"there"
@@ -408,7 +410,7 @@ class TestConfluentKafka:
 
 
 def test_a_client_without_a_reply_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.broker.node.STOP_GRACE_MS", 600_000)
+    monkeypatch.setattr("ottla.broker.startup.STOP_GRACE_MS", 600_000)
     broker = EmbeddedBroker().start()
     fault = broker.faults.drop(ApiKey.API_VERSIONS)
     with RawClient(broker.port) as client:

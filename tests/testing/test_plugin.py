@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from ottla.testing import EmbeddedBroker, ManualClock
+from tests.waiting import PATIENCE_S
 
 GUIDE = Path(__file__).parents[2] / "docs" / "testing.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
@@ -20,7 +21,9 @@ PROGRAMS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
 
 def run_pytest(directory: Path, *files: Path) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider"]
-    done = subprocess.run([*command, *map(str, files)], cwd=directory, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, *map(str, files)], cwd=directory, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -118,6 +121,19 @@ def test_the_clock_of_a_test(ottla: EmbeddedBroker, ottla_clock: ManualClock) ->
 
 
 @pytest.mark.ottla(num_partitions=5)
+def test_a_name_that_does_not_hide_the_module(ottla_fresh: EmbeddedBroker, ottla_clock: ManualClock) -> None:
+    import ottla
+
+    assert partitions(ottla_fresh, "made") == 5
+    with ottla.Producer(bootstrap_servers=ottla_fresh.bootstrap_servers) as producer:
+        assert producer.send("made", b"x").result(20).offset == 0
+
+
+def test_both_names_are_one_broker(ottla: EmbeddedBroker, ottla_fresh: EmbeddedBroker) -> None:
+    assert ottla is ottla_fresh
+
+
+@pytest.mark.ottla(num_partitions=5)
 def test_settings_of_a_test_as_keywords(ottla: EmbeddedBroker) -> None:
     assert partitions(ottla, "made") == 5
 
@@ -127,7 +143,7 @@ def test_settings_of_a_test_that_are_none(tmp_path: Path, mark: str) -> None:
     program = tmp_path / "test_settings.py"
     program.write_text(f"import pytest\n\n@pytest.mark.ottla({mark})\ndef test_own(ottla): pass\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(program)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert "mapping of" in done.stdout
 
 

@@ -16,6 +16,7 @@ from ottla.base.errors import InvalidConfigError
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 MAX_DOUBLE = 1.7976931348623157e308
+_NO_EFFECT = " No effect here: "
 
 
 class Type(Enum):
@@ -96,10 +97,13 @@ class Between:
 
 
 class OneOf:
-    def __init__(self, *allowed: str) -> None:
+    def __init__(self, *allowed: str, any_case: bool = False) -> None:
         self.allowed = allowed
+        self._any_case = any_case
 
     def problem(self, value: Value) -> str | None:
+        if self._any_case and isinstance(value, str):
+            value = value.lower()
         return None if value in self.allowed else f"must be one of {', '.join(self.allowed)}"
 
     def __str__(self) -> str:
@@ -149,7 +153,20 @@ class Option(NamedTuple):
     deprecated: str = ""
     """What to use instead, if the setting should no longer be used."""
     no_effect: str = ""
-    """Why the setting is accepted but can never do anything here."""
+    """Why the setting does nothing here although it is accepted. Empty: it does what it says."""
+    refused: str = ""
+    """Why only the default is accepted: to ignore another value would feign protection, or a place for data."""
+
+    @property
+    def documentation(self) -> str:
+        """What DescribeConfigs tells about the setting; `no_effect_in` finds the second sentence again."""
+        return f"{self.doc}{_NO_EFFECT}{self.no_effect}." if self.no_effect else self.doc
+
+    def refusal(self, value: Value) -> str | None:
+        """The sentence for a value that must not be set here, or None."""
+        if not self.refused or value == self.default or value in (None, "", ()):
+            return None
+        return f"{self.name} is set, but {self.refused}; leave it out"
 
     @property
     def sensitive(self) -> bool:
@@ -172,6 +189,12 @@ class Option(NamedTuple):
 
     def _shown(self, text: str) -> str:
         return "[hidden]" if self.sensitive else f"{text!r}"
+
+
+def no_effect_in(documentation: str) -> str | None:
+    """Why a setting does nothing, from what its `documentation` says; None if it does something or nobody knows."""
+    _, found, reason = documentation.partition(_NO_EFFECT)
+    return reason.removesuffix(".") if found else None
 
 
 class Values(Mapping[str, Value]):
@@ -248,7 +271,7 @@ class OptionSet(Mapping[str, Option]):
         elsewhere: Mapping[str, str] | None = None,
     ) -> None:
         self.what = what
-        self._elsewhere = elsewhere or {}
+        self.elsewhere = elsewhere or {}
         self._options: dict[str, Option] = {}
         self._prefixes = prefixes
         for option in options:
@@ -270,7 +293,7 @@ class OptionSet(Mapping[str, Option]):
         option = self._options.get(name)
         if option is not None:
             return option
-        instead = self._elsewhere.get(name.replace("_", "."))
+        instead = self.elsewhere.get(name.replace("_", "."))
         if instead is not None:
             raise InvalidConfigError(name, f"{name} is no {self.what} setting here: {instead}")
         hint = self.suggestion(name)
@@ -286,6 +309,17 @@ class OptionSet(Mapping[str, Option]):
 
         close = difflib.get_close_matches(name, self._options, n=1, cutoff=0.75)
         return close[0] if close else None
+
+    def problems(self, settings: Mapping[str, str | None]) -> list[InvalidConfigError]:
+        """Everything `parse` would refuse, where the first is not enough."""
+        found = []
+        for name, text in settings.items():
+            try:
+                if not self.accepts_unseen(name):
+                    self.find(name).parse(text)
+            except InvalidConfigError as e:
+                found.append(e)
+        return found
 
     def parse(self, settings: Mapping[str, str | None]) -> Values:
         values: dict[str, Value] = {option.name: option.default for option in self._options.values()}

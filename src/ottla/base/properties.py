@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from ottla.base.errors import InvalidConfigError
+from typing import NamedTuple
 
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    """Names and values in the order of the file; a name given twice has the last value."""
-    properties: dict[str, str] = {}
+class Property(NamedTuple):
+    line: int
+    name: str
+    value: str
+    problem: str = ""
+    """What is wrong with the line, which has no value then."""
+
+
+def parse_properties(text: str) -> list[Property]:
+    """What each line sets, in their order; of a name that is given twice the last value counts."""
+    properties: list[Property] = []
     for number, line in _logical_lines(text):
         key, value = _split(line)
         try:
-            properties[_unescape(key)] = _unescape(value)
+            properties.append(Property(number, _unescape(key), _unescape(value)))
         except ValueError as e:
-            raise InvalidConfigError(key, f"line {number}: {key}: {e}") from None
+            properties.append(Property(number, key, "", f"{key}: {e}"))
     return properties
 
 

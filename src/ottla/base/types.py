@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import uuid
 from typing import NamedTuple, NewType, Protocol, TypeAlias
 
 ReadBuffer: TypeAlias = bytes | bytearray | memoryview
@@ -14,14 +13,6 @@ Uuid = NewType("Uuid", bytes)
 """Sixteen raw bytes, most significant first, as on the wire. Bytes hash and compare faster than `uuid.UUID`."""
 
 NIL_UUID = Uuid(bytes(16))
-
-
-def random_uuid() -> Uuid:
-    """A new topic, cluster or directory id. Its text never starts with a dash, so command lines can carry it."""
-    while True:
-        value = uuid.uuid4().bytes
-        if value[0] >> 2 != 62:  # 62 is '-' in URL-safe base64
-            return Uuid(value)
 
 
 def uuid_to_text(value: Uuid) -> str:

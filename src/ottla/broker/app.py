@@ -5,61 +5,92 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 import sys
+import time
 
 import uvloop
 
+from ottla import __version__
 from ottla.base.errors import StartError
-from ottla.broker.config import BrokerConfig
+from ottla.broker.admission import AccessRules
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.lasting import why_not_lasting
+from ottla.broker.logs import start_logging
 from ottla.broker.node import Broker
+from ottla.broker.startup import start_broker
 
 log = logging.getLogger("ottla")
 
 
-def run_broker(config: BrokerConfig) -> int:
-    """Starts a broker, runs it until SIGINT or SIGTERM, stops it cleanly. Returns the exit code."""
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    )
+def run_broker(config: BrokerConfig, access: AccessRules | None = None) -> int:
+    """Starts a broker, runs it until SIGINT or SIGTERM, stops it cleanly. Returns the exit code.
+
+    `access` says who may do what, and how fast; without it everybody may do everything.
+    """
+    start_logging(config.items_of("ottla.log.level"))
     _allow_many_open_files()
     try:
-        return uvloop.run(_run(config))
+        return uvloop.run(_run(config, access))
     except StartError as e:
         print(f"ottla: cannot start: {e}", file=sys.stderr)
         return 1
 
 
-async def _run(config: BrokerConfig) -> int:
+async def _run(config: BrokerConfig, access: AccessRules | None) -> int:
+    began = time.monotonic()
+    log.info("Ottla %s starts as process %d", __version__, os.getpid())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, _stop_by, number, stop)
     for notice in config.notices():
         log.warning("%s", notice)
-    broker = Broker(config)
-    await broker.start()
+    for reason in filter(None, map(why_not_lasting, config.log_dirs)):
+        log.warning("%s", reason)
+    broker = await start_broker(config, access=access)
     try:
-        _announce(broker)
+        _announce(broker, _ms_since(began))
         _calm_the_collector()
         ends = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(broker.failed.wait())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
             end.cancel()
-        log.info("stopping")
     finally:
+        began = time.monotonic()
         await broker.stop()
     if broker.failed.is_set():
-        log.error("stopped, because no log directory can be used any more")
+        log.error("broker %d stopped, because no log directory can be used any more", broker.broker_id)
         return 1
-    log.info("stopped; all logs are closed")
+    log.info("broker %d stopped in %d ms; all logs are closed", broker.broker_id, _ms_since(began))
     return 0
 
 
-def _announce(broker: Broker) -> None:
-    for endpoint in broker.endpoints:
-        print(f"ottla: broker {broker.broker_id} is listening on {endpoint.listener}://{endpoint.host}:{endpoint.port}")
+def _stop_by(number: signal.Signals, stop: asyncio.Event) -> None:
+    log.info("stopping, because %s came", number.name)
+    stop.set()
+
+
+def _ms_since(began_s: float) -> int:
+    return round((time.monotonic() - began_s) * 1000)
+
+
+def _announce(broker: Broker, took_ms: int) -> None:
+    addresses = [f"{endpoint.listener}://{endpoint.host}:{endpoint.port}" for endpoint in broker.endpoints]
+    topics = broker.image.topics.values()
+    log.info(
+        "broker %d of cluster %s started in %d ms on %s, with %d topics and %d partitions",
+        broker.broker_id,
+        broker.cluster_id,
+        took_ms,
+        ", ".join(addresses),
+        len(topics),
+        sum(len(topic.partitions) for topic in topics),
+    )
+    for address in addresses:
+        print(f"ottla: broker {broker.broker_id} is listening on {address}")
     print(f"ottla: cluster {broker.cluster_id}, data in {', '.join(map(str, broker.config.log_dirs))}")
     sys.stdout.flush()
 

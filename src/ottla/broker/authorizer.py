@@ -48,15 +48,27 @@ REFUSAL_OF: dict[ResourceType, ErrorCode] = {
 
 
 class Authorizer(Protocol):
+    @property
+    def generation(self) -> int:
+        """Another number than before as soon as any decision may be another one: what was remembered is void then."""
+
     def allows(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool: ...
+
+    def allows_any(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether there is any resource of the type, existing or not, on which the operation is allowed."""
 
 
 class AllowAll:
     """What a broker without `authorizer.class.name` does."""
 
+    generation = 0
+
     def allows(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        return True
+
+    def allows_any(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
         return True
 
 

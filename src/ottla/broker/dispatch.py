@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.base.errors import ProtocolError
+from ottla.broker.admission import ANONYMOUS, Admission
 from ottla.broker.handler import Handler, RequestContext
 from ottla.broker.straight_fetch import StraightFetch
 from ottla.broker.straight_produce import StraightProduce
@@ -26,21 +27,29 @@ class Dispatch:
         self._handlers = handlers
         self._straight_produce = StraightProduce(broker)
         self._straight_fetch = StraightFetch(broker)
+        self._anonymous = {listener.name for listener in broker.config.listeners if listener.protocol == "PLAINTEXT"}
+        """Listeners that ask nobody for a name."""
 
     def opened(self, connection: ClientConnection) -> None:
-        pass
+        connection.state = Admission(
+            self._broker.authorizer,
+            self._broker.quotas,
+            listener=connection.listener,
+            peer_host=connection.peer_host,
+            principal=ANONYMOUS if connection.listener in self._anonymous else None,
+        )
 
     def handle(self, connection: ClientConnection, frame: memoryview) -> Outcome:
         api_key, version, correlation_id, position = skim_request_header(frame)
         if api_key == _PRODUCE and position:
-            reply = self._straight_produce.stage(version, correlation_id, frame, position)
+            reply = self._straight_produce.stage(connection, version, correlation_id, frame, position)
             if reply is not None:
                 return reply
         # All other requests find a world in which earlier ones are done.
         if self._straight_produce.staged:
             self._straight_produce.settle()
         if api_key == _FETCH and position:
-            found = self._straight_fetch.reply(version, correlation_id, frame, position)
+            found = self._straight_fetch.reply(connection, version, correlation_id, frame, position)
             if found is not None:
                 return found
         handler, context = self.find(connection, frame)
@@ -49,6 +58,7 @@ class Dispatch:
     def find(self, connection: ClientConnection, frame: memoryview) -> tuple[Handler, RequestContext]:
         """The handler that has all the rules, and what it is to be given."""
         api_key, version, correlation_id, client_id, position = read_request_header(frame)
+        connection.state.check(api_key)
         handler = self._handlers.get(api_key)
         if handler is None:
             raise ProtocolError(f"api {api_key} is not served")

@@ -9,9 +9,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.base.errors import KafkaError, ProtocolError
+from ottla.broker.access import check_is_needed, needed_operation
+from ottla.broker.admission import Admission
 from ottla.broker.authorizer import (
     CLUSTER_NAME,
     NOT_REQUESTED,
@@ -20,6 +23,7 @@ from ottla.broker.authorizer import (
     ResourceType,
     refusal,
 )
+from ottla.broker.slow_requests import WORTH_A_LOOK_NS
 from ottla.net.server_connection import ClientConnection
 from ottla.net.service import Deferred, Outcome
 from ottla.wire.apis import response_class
@@ -37,7 +41,19 @@ _NO_BYTES = memoryview(b"")
 class RequestContext:
     """One request on its way: where it came from and what its header says."""
 
-    __slots__ = ("api_key", "broker", "client_id", "connection", "correlation_id", "frame", "position", "version")
+    __slots__ = (
+        "admission",
+        "api_key",
+        "broker",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "frame",
+        "position",
+        "request_bytes",
+        "started_ns",
+        "version",
+    )
 
     def __init__(
         self,
@@ -52,31 +68,54 @@ class RequestContext:
     ) -> None:
         self.broker = broker
         self.connection = connection
+        self.admission: Admission = connection.state
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.frame = frame
         """The request's bytes, valid only until the handler returns."""
+        self.started_ns = monotonic_ns()
         self.position = position
         """Where the body starts in `frame`."""
+        self.request_bytes = len(frame)
 
-    def may(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        connection = self.connection
-        return self.broker.authorizer.allows(connection.principal, connection.peer_host, operation, resource_type, name)
+    def may(self, resource_type: ResourceType, name: str = CLUSTER_NAME, *, operation: Operation | None = None) -> bool:
+        """Whether the client may do with a resource what this API does with it, or another thing the API needs."""
+        if operation is None:
+            operation = needed_operation(self.api_key, resource_type)
+        else:
+            check_is_needed(self.api_key, operation, resource_type)
+        return self.admission.may(operation, resource_type, name)
 
-    def require(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
-        if not self.may(operation, resource_type, name):
+    def require(
+        self, resource_type: ResourceType, name: str = CLUSTER_NAME, *, operation: Operation | None = None
+    ) -> None:
+        if not self.may(resource_type, name, operation=operation):
             raise refusal(resource_type)
+
+    def may_any(self, resource_type: ResourceType) -> bool:
+        """Whether there is any resource of the type with which the client may do what this API does."""
+        return self.admission.may_any(needed_operation(self.api_key, resource_type), resource_type)
 
     def authorized_operations(self, requested: bool, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """The bit set a reply carries when the client asks what it may do."""
         if not requested:
             return NOT_REQUESTED
-        return sum(1 << op for op in OPERATIONS_OF[resource_type] if self.may(op, resource_type, name))
+        may = self.admission.may
+        return sum(1 << op for op in OPERATIONS_OF[resource_type] if may(op, resource_type, name))
+
+    def cluster_operations(self, requested: bool) -> int:
+        """The same for the cluster, of which one has to be allowed to know anything (KIP-430)."""
+        if requested and not self.may(ResourceType.CLUSTER, operation=Operation.DESCRIBE):
+            return 0
+        return self.authorized_operations(requested, ResourceType.CLUSTER)
 
     def encode(self, reply: Response | bytes) -> tuple[bytes, ...]:
         """The reply as the server sends it; bytes are a frame that is encoded already."""
+        elapsed_ns = monotonic_ns() - self.started_ns
+        if elapsed_ns > WORTH_A_LOOK_NS:
+            self.broker.slow_requests.answered(self, elapsed_ns)
         return (reply if isinstance(reply, bytes) else encode_response_frame(reply, self.version, self.correlation_id),)
 
     def let_go_of_frame(self) -> None:

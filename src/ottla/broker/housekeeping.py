@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
+from ottla.base.clock import Clock
 from ottla.base.errors import LogDirError
-
-if TYPE_CHECKING:
-    from ottla.broker.node import Broker
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.replicas import Replicas
 
 log = logging.getLogger(__name__)
 
@@ -23,13 +22,14 @@ PRODUCER_EXPIRY_CHECK_MS = 600_000
 
 
 class Housekeeping:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, replicas: Replicas, clock: Clock, config: BrokerConfig) -> None:
+        self._replicas = replicas
+        self._clock = clock
+        self._config = config
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        config = self._broker.config
-        checkpoint_ms = config.integer("replica.high.watermark.checkpoint.interval.ms")
+        checkpoint_ms = self._config.integer("replica.high.watermark.checkpoint.interval.ms")
         jobs: list[tuple[int, Callable[[], Awaitable[None]]]] = [
             (checkpoint_ms, self.checkpoint),
             (FLUSH_CHECK_MS, self.flush_due),
@@ -53,18 +53,18 @@ class Housekeeping:
                 log.error("%s: %s", job.__name__, e)
 
     async def checkpoint(self) -> None:
-        log_dirs = self._broker.replicas.log_dirs
+        log_dirs = self._replicas.log_dirs
         for path in log_dirs.usable_paths:
             try:
                 await asyncio.to_thread(log_dirs.checkpoint_dir, path)
             except LogDirError as e:
-                self._broker.replicas.directory_failed(path, e)
+                self._replicas.directory_failed(path, e)
 
     async def flush_due(self) -> None:
-        now_ms = self._broker.clock.wall_ms()
+        now_ms = self._clock.wall_ms()
         due = [
             partition.log
-            for partition in self._broker.replicas
+            for partition in self._replicas
             if partition.log.is_flush_due(now_ms) and not partition.is_offline
         ]
         for partition_log in due:
@@ -72,12 +72,12 @@ class Housekeeping:
             try:
                 await asyncio.to_thread(partition_log.flush)
             except LogDirError as e:
-                self._broker.replicas.directory_failed(partition_log.directory.parent, e)
+                self._replicas.directory_failed(partition_log.directory.parent, e)
 
     async def remove_deleted(self) -> None:
-        await asyncio.to_thread(self._broker.replicas.log_dirs.remove_deleted, self._broker.clock.wall_ms())
+        await asyncio.to_thread(self._replicas.log_dirs.remove_deleted, self._clock.wall_ms())
 
     async def expire_producers(self) -> None:
-        now_ms = self._broker.clock.wall_ms()
-        for partition in self._broker.replicas:
+        now_ms = self._clock.wall_ms()
+        for partition in self._replicas:
             partition.log.producers.expire(now_ms, partition.log.config.producer_id_expiration_ms)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.broker.config import BrokerConfig
-from ottla.broker.topic_admin import NewTopic
+from ottla.broker.config.broker_config import BrokerConfig
 from ottla.machines.cluster.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.machines.cluster.topics import NewTopic
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.base.errors import KafkaError
-from ottla.base.types import Endpoint, TopicPartition
+from ottla.base.types import Endpoint, TopicPartition, Uuid
 from ottla.broker.replicas import Replicas
 from ottla.machines.cluster.image import BrokerImage, ClusterImage, PartitionImage
 from ottla.wire.apis.leader_and_isr import (
@@ -76,6 +76,8 @@ class LocalLink:
         )
 
     def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        names = {topic.topic_name for topic in request.topic_states}
+        before = {name: found.topic_id for name in names if (found := self._image.topics.get(name)) is not None}
         self._image.set_brokers(
             request.controller_id,
             request.controller_epoch,
@@ -102,5 +104,10 @@ class LocalLink:
                         tuple(state.offline_replicas),
                     ),
                 )
-        self._on_metadata({t.topic_name for t in request.topic_states if t.topic_name not in self._image.topics})
+        self._on_metadata({name for name in names if self._is_gone(name, before.get(name))})
         return UpdateMetadataResponse()
+
+    def _is_gone(self, name: str, topic_id: Uuid | None) -> bool:
+        """Whether the topic that had this id is not there any more, or is another one of the same name by now."""
+        topic = self._image.topics.get(name)
+        return topic is None or (topic_id is not None and topic.topic_id != topic_id)

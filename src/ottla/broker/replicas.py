@@ -143,7 +143,7 @@ class Replicas:
         """Writes what is staged in the partition's log. If that fails, the end of the log says so by not moving."""
         leader, partition_log = partition.leader, partition.log
         try:
-            partition_log.write_staged(now_ms)
+            partition_log.stage.write(now_ms)
         except LogDirError as e:
             self.directory_failed(partition_log.directory.parent, e)
             return

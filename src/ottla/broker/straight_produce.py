@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.base.errors import ErrorCode
-from ottla.broker.authorizer import AllowAll
 from ottla.broker.replicas import Partition
-from ottla.log.staged_appends import NOT_STAGED
+from ottla.log.stage import NOT_STAGED
 from ottla.machines.cluster.topic_names import INTERNAL_TOPICS
 from ottla.net.outgoing import Piece
+from ottla.net.server_connection import ClientConnection
 from ottla.wire.fused.produce import AppendedReply, read_single_produce
 
 if TYPE_CHECKING:
@@ -34,20 +34,23 @@ class StraightProduce:
         self._clock = broker.clock
         self._replicas = broker.replicas
         self._find = broker.replicas.find
+        self._quotas = broker.quotas
         self._now_ms = 0
         """Read once for all that is staged together."""
         self.staged: list[_Staged] = []
 
-    def stage(self, version: int, correlation_id: int, frame: memoryview, position: int) -> list[Piece] | None:
+    def stage(
+        self, connection: ClientConnection, version: int, correlation_id: int, frame: memoryview, position: int
+    ) -> list[Piece] | None:
         """The reply, empty until `settle` has written the batch; None if the request must go the long way."""
-        if version < _FIRST_VERSION or type(self._broker.authorizer) is not AllowAll:
+        if version < _FIRST_VERSION:
             return None
         request = read_single_produce(frame, version, position)
         if request is None:
             return None
         acks, _, topic, index, records = request
         partition = self._find(topic, index)
-        if partition is None or topic in INTERNAL_TOPICS:
+        if partition is None or topic in INTERNAL_TOPICS or not connection.state.may_write(topic):
             return None
         leader = partition.leader
         if leader is None or not (acks == _LEADER or (acks == _ALL and leader.commits_alone)):
@@ -55,12 +58,18 @@ class StraightProduce:
         staged = self.staged
         if not staged:
             self._now_ms = self._clock.wall_ms()
-        first_offset = partition.log.stage(records, leader.leader_epoch, self._now_ms)
+        first_offset = partition.log.stage.add(records, leader.leader_epoch, self._now_ms)
         if first_offset == NOT_STAGED:
             return None
         form = partition.produce_replies.get(version)
         if form is None:
             form = partition.produce_replies[version] = AppendedReply(version, topic, index)
+        if self._quotas.is_limiting:
+            rate = connection.state.rates_in(frame, position, self._now_ms).producer
+            throttle_ms = 0 if rate is None else rate.record(len(frame), self._now_ms)
+            if throttle_ms:
+                form = AppendedReply(version, topic, index, throttle_ms)
+                connection.mute(throttle_ms)
         reply: list[Piece] = []
         staged.append((partition, reply, form, correlation_id, first_offset))
         return reply
@@ -70,7 +79,7 @@ class StraightProduce:
         staged, self.staged = self.staged, []
         for partition, reply, form, correlation_id, first_offset in staged:
             log = partition.log
-            if log.has_staged:
+            if log.stage.has_batches:
                 self._replicas.commit_staged(partition, self._now_ms)
             if first_offset < log.log_end_offset:
                 reply.append(form.encode(correlation_id, first_offset, log.log_start_offset))

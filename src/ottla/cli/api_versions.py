@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
-
-import typer
 
 from ottla.base.errors import KafkaError
-from ottla.cli.terminal import DEFAULT_BOOTSTRAP_SERVER, run_client, run_command
-from ottla.client.aio.admin import Admin
+from ottla.cli.terminal import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, run_client, run_command
+from ottla.client.aio.admin.admin import Admin
 from ottla.client.core.metadata import BrokerAddress
 from ottla.wire.apis import API_TABLE, request_class
 
@@ -19,14 +16,16 @@ def main(arguments: list[str]) -> int:
 
 
 def api_versions(
-    bootstrap_server: Annotated[str, typer.Option(help="host:port of a broker, or several")] = DEFAULT_BOOTSTRAP_SERVER,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
 ) -> None:
     """List the APIs each broker speaks, and the version this client would use."""
     run_client(_run(bootstrap_server))
 
 
 async def _run(bootstrap_server: str) -> None:
-    async with Admin(bootstrap_servers=bootstrap_server, client_id="ottla-api-versions") as admin:
+    async with Admin(
+        bootstrap_servers=bootstrap_server, bootstrap_fail_fast=True, client_id="ottla-api-versions"
+    ) as admin:
         answers = await admin.api_versions()
         for broker in sorted(answers):
             answer = answers.errors[broker] if broker in answers.errors else answers[broker]

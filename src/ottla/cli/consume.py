@@ -15,6 +15,7 @@ from ottla.base.types import TopicPartition
 from ottla.cli.lines import RecordFormatter
 from ottla.cli.terminal import (
     DEFAULT_BOOTSTRAP_SERVER,
+    BootstrapServer,
     UsageError,
     fail,
     parse_pairs,
@@ -22,8 +23,8 @@ from ottla.cli.terminal import (
     run_command,
     sentence,
 )
-from ottla.client.aio.consumer import Consumer
-from ottla.client.core.consumer_options import EARLIEST, LATEST
+from ottla.client.aio.consumer.consumer import Consumer
+from ottla.client.core.consumer.options import EARLIEST, LATEST
 from ottla.client.core.topic_info import PartitionInfo
 from ottla.client.errors import OffsetOutOfRangeError
 
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> int:
 def consume(
     topic: Annotated[str | None, typer.Option(help="the topic to read")] = None,
     include: Annotated[str | None, typer.Option(help="a regular expression of topics to read instead")] = None,
-    bootstrap_server: Annotated[str, typer.Option(help="host:port of a broker, or several")] = DEFAULT_BOOTSTRAP_SERVER,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="start with the oldest record")] = False,
     partition: Annotated[int | None, typer.Option(min=0, help="read this partition only")] = None,
     offset: Annotated[str | None, typer.Option(help="with --partition: a number, earliest or latest")] = None,
@@ -116,10 +117,10 @@ def _pattern(topic: str | None, include: str | None) -> re.Pattern[str] | None:
 
 async def _run(bootstrap_server: str, settings: Settings) -> None:
     async with Consumer(
+        {"isolation.level": settings.isolation_level, "auto.offset.reset": _RESETS.get(settings.start, "none")},
         bootstrap_servers=bootstrap_server,
+        bootstrap_fail_fast=True,
         client_id="console-consumer",
-        isolation_level=settings.isolation_level,
-        auto_offset_reset=_RESETS.get(settings.start, "none"),
         max_poll_records=_POLL_RECORDS,
     ) as consumer:
         partitions = await _partitions(consumer, settings)

@@ -21,7 +21,7 @@ from ottla.cli.terminal import UsageError, errors_told, run_command
 from ottla.log.offset_index import OffsetIndex, OffsetPosition
 from ottla.log.producer_snapshot import SnapshotError, decode_snapshot
 from ottla.log.time_index import TimeEntry, TimeIndex
-from ottla.log.txn_index import TxnIndex
+from ottla.log.transaction_index import TransactionIndex
 from ottla.records.batch import BatchHeader, crc_is_valid, iter_headers
 from ottla.records.reader import Record, read_records
 
@@ -82,7 +82,7 @@ def dump_lines(path: Path, settings: Settings) -> Iterator[str]:
         case ".timeindex":
             yield from _time_index_lines(path, settings)
         case ".txnindex":
-            for entry in TxnIndex(path, _base_offset(path)).entries():
+            for entry in TransactionIndex(path, _base_offset(path)).entries():
                 yield (
                     f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset} "
                     f"lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from ottla.base.errors import OttlaError
 from ottla.base.options import Option, OptionSet, Type, Values
-from ottla.client.core.consumer_record import ConsumerRecord
+from ottla.client.core.consumer.record import ConsumerRecord
 from ottla.records.batch import NO_TIMESTAMP
 
 LINE_OPTIONS = OptionSet(

@@ -33,7 +33,8 @@ def usage() -> str:
         "Usage: ottla COMMAND [OPTIONS]\n\n"
         "An event-streaming platform that speaks Kafka's wire protocol.\n\n"
         f"Commands:\n{lines}\n\n"
-        "`ottla COMMAND --help` shows the options of a command; `ottla --version` shows the version."
+        "`ottla COMMAND -h` shows the options of a command; `ottla --version` shows the version.\n"
+        "OTTLA_BOOTSTRAP_SERVERS says where brokers are; 127.0.0.1:9092 if it is not set."
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.terminal import INTERRUPTED, errors_told, fail, parse_pairs
+from ottla.cli.terminal import INTERRUPTED, errors_told, fail, new_app, parse_pairs, run_app
 
 if TYPE_CHECKING:
     from ottla.spark.pipeline.definition import Pipeline
@@ -26,15 +26,11 @@ _LOG = Annotated[Path | None, typer.Option(help="a file for what Spark and its t
 
 
 def main(arguments: list[str]) -> int:
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
-    app.command("run")(run)
-    app.command("check")(check)
-    app.callback()(_pipeline)
-    try:
-        app(arguments, prog_name="ottla pipeline")
-    except SystemExit as e:
-        return e.code if isinstance(e.code, int) else 0 if e.code is None else 1
-    return 0
+    app = new_app()
+    app.command("run", short_help="run a pipeline")(run)
+    app.command("check", short_help="look for what would keep it from running")(check)
+    app.callback(no_args_is_help=True)(_pipeline)
+    return run_app(app, "pipeline", arguments)
 
 
 def _pipeline() -> None:

@@ -15,6 +15,7 @@ from ottla.base.errors import OttlaError
 from ottla.cli.lines import LineParser, ParsedLine
 from ottla.cli.terminal import (
     DEFAULT_BOOTSTRAP_SERVER,
+    BootstrapServer,
     UsageError,
     fail,
     parse_pairs,
@@ -22,7 +23,7 @@ from ottla.cli.terminal import (
     run_command,
     sentence,
 )
-from ottla.client.aio.producer import Producer
+from ottla.client.aio.producer.producer import Producer
 from ottla.records.compression import Codec
 
 _CHUNK_BYTES = 1 << 16
@@ -55,7 +56,7 @@ def main(arguments: list[str]) -> int:
 
 def produce(
     topic: Annotated[str, typer.Option(help="the topic to write to")],
-    bootstrap_server: Annotated[str, typer.Option(help="host:port of a broker, or several")] = DEFAULT_BOOTSTRAP_SERVER,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     sync: Annotated[bool, typer.Option("--sync", help="wait for each record before the next is sent")] = False,
     compression_codec: Annotated[str, typer.Option(help="none, gzip (also if left out), snappy, lz4 or zstd")] = "none",
     batch_size: Annotated[int, typer.Option(min=1, help="bytes of a batch, unless --sync")] = 16384,
@@ -103,11 +104,11 @@ def _acks(text: str) -> str:
 
 async def _run(bootstrap_server: str, settings: Settings) -> None:
     producer = Producer(
+        {"acks": settings.acks, "compression.type": settings.codec.config_name},
         bootstrap_servers=bootstrap_server,
+        bootstrap_fail_fast=True,
         client_id="console-producer",
-        acks=settings.acks,
         enable_idempotence=settings.acks == "all",
-        compression_type=settings.codec.config_name,
         batch_size=settings.batch_size,
         request_timeout_ms=settings.request_timeout_ms,
         max_block_ms=settings.max_block_ms,

@@ -8,14 +8,16 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from ottla.base.environment import BOOTSTRAP_SERVERS
 from ottla.base.errors import KafkaError, OttlaError
 from ottla.client.errors import ClusterUnreachableError
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
+BootstrapServer = Annotated[str, typer.Option(envvar=BOOTSTRAP_SERVERS, help="host:port of a broker, or several")]
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -39,8 +41,22 @@ class UsageError(OttlaError):
 
 def run_command(name: str, function: Callable[..., None], arguments: list[str]) -> int:
     """Parses `arguments` for `function` and runs it; returns the exit code."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app = new_app()
     app.command()(function)
+    return run_app(app, name, arguments)
+
+
+def new_app() -> typer.Typer:
+    """One look for the help of every command: plain, because tables cut the names of options at 80 columns."""
+    return typer.Typer(
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def run_app(app: typer.Typer, name: str, arguments: list[str]) -> int:
     try:
         app(arguments, prog_name=f"ottla {name}")
     except SystemExit as e:

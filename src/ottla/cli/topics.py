@@ -10,8 +10,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.options import no_effect_in
 from ottla.cli.terminal import (
     DEFAULT_BOOTSTRAP_SERVER,
+    BootstrapServer,
     Output,
     UsageError,
     fail,
@@ -20,9 +22,9 @@ from ottla.cli.terminal import (
     run_command,
 )
 from ottla.cli.topics_output import describe
-from ottla.client.aio.admin import Admin
-from ottla.client.core.admin_outcomes import Outcomes
-from ottla.client.core.admin_types import BROKER_DEFAULT, NewPartitions, NewTopic, TopicDescription
+from ottla.client.aio.admin.admin import Admin
+from ottla.client.core.admin.outcomes import Outcomes
+from ottla.client.core.admin.types import BROKER_DEFAULT, ConfigResource, NewPartitions, NewTopic, TopicDescription
 
 VERBS = ("create", "list", "describe", "alter", "delete")
 
@@ -60,11 +62,9 @@ def main(arguments: list[str]) -> int:
 
 
 def topics(
-    verb: Annotated[
-        str | None, typer.Argument(metavar="[VERB]", help="create, list, describe, alter or delete")
-    ] = None,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="the same as --topic")] = None,
-    bootstrap_server: Annotated[str, typer.Option(help="host:port of a broker, or several")] = DEFAULT_BOOTSTRAP_SERVER,
+    verb: Annotated[str | None, typer.Argument(metavar="VERB", help="create, list, describe, alter or delete")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="the same as --topic")] = None,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     create: Annotated[bool, typer.Option("--create", help="create a topic")] = False,
     list_: Annotated[bool, typer.Option("--list", help="list the names of topics")] = False,
     describe_: Annotated[bool, typer.Option("--describe", help="show partitions, replicas and settings")] = False,
@@ -171,7 +171,7 @@ def _check(settings: Settings) -> None:
 
 
 async def _run(bootstrap_server: str, settings: Settings) -> None:
-    async with Admin(bootstrap_servers=bootstrap_server, client_id="ottla-topics") as admin:
+    async with Admin(bootstrap_servers=bootstrap_server, bootstrap_fail_fast=True, client_id="ottla-topics") as admin:
         if settings.verb == "create":
             await _create(admin, settings)
             return
@@ -222,6 +222,20 @@ async def _create(admin: Admin, settings: Settings) -> None:
             return
         raise
     print(f"Created topic {name}.")
+    if settings.configs:
+        await _warn_of_idle_settings(admin, name, settings.configs)
+
+
+async def _warn_of_idle_settings(admin: Admin, topic: str, configs: dict[str, str]) -> None:
+    """The broker knows which settings it does nothing with; it says so where it documents them."""
+    resource = ConfigResource.topic(topic)
+    described = await admin.describe_configs([resource], keys=sorted(configs), include_documentation=True)
+    if resource in described.errors:
+        return  # whoever may create a topic need not be allowed to read its settings
+    for name, entry in described[resource].items():
+        reason = no_effect_in(entry.documentation or "")
+        if reason is not None:
+            print(f"WARNING: {name} has no effect: {reason}.", file=sys.stderr)
 
 
 def _choose(topics: Iterable[TopicDescription], settings: Settings) -> list[TopicDescription]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.base.types import NIL_UUID, uuid_to_text
 from ottla.cli.terminal import Output
-from ottla.client.aio.admin import Admin
-from ottla.client.core.admin_types import ConfigResource, ConfigSource, TopicDescription
+from ottla.client.aio.admin.admin import Admin
+from ottla.client.core.admin.types import ConfigResource, ConfigSource, TopicDescription
 from ottla.client.core.topic_info import PartitionInfo
 
 if TYPE_CHECKING:

@@ -64,7 +64,7 @@ class FutureLog:
         What the current log has accepted but not written yet would be lost on the way.
         """
         current = self.current
-        return self._is_settled and self.log.recovery_point >= current.recovery_point and not current.has_staged
+        return self._is_settled and self.log.recovery_point >= current.recovery_point and not current.stage.has_batches
 
     @property
     def lag_bytes(self) -> int:

@@ -37,7 +37,7 @@ from ottla.log.dir_contents import (
 from ottla.log.dir_names import MOVED_MARK, deleted_directory_name, future_directory_name
 from ottla.log.file import sync_directory
 from ottla.log.partition_log import PartitionLog
-from ottla.log.recovery import load_partition
+from ottla.log.recovery import Recovery, load_partition, log_loaded
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 _CLOSING_THREADS = 8
@@ -150,21 +150,30 @@ class LogDirs:
             self._stale_checkpoints.add(path)
         if found and not is_clean:
             _log.info("%s was not closed cleanly; checking %d partitions", path, len(found))
+        began_ms = self._clock.monotonic_ms()
+        recoveries: list[Recovery] = []
 
         def load(job: tuple[TopicPartition, Path]) -> PartitionLog:
-            return self._load_partition(*job, config_for, checkpoints, is_clean)
+            return self._load_partition(*job, config_for, checkpoints, is_clean, recoveries.append)
 
         # Threads help where checksums are computed; opening what is trusted is too little work for them.
         with ThreadPoolExecutor(1 if is_clean else threads, thread_name_prefix="log-recovery") as executor:
             for log in executor.map(load, found):
                 self._add(log)
+        log_loaded(path, len(found), recoveries, self._clock.monotonic_ms() - began_ms)
         # From here on a crash must lead to a check, whatever is written before the next clean stop.
         if is_clean:
             marker.unlink()
             sync_directory(path)
 
     def _load_partition(
-        self, tp: TopicPartition, directory: Path, config_for: ConfigFor, checkpoints: Checkpoints, is_clean: bool
+        self,
+        tp: TopicPartition,
+        directory: Path,
+        config_for: ConfigFor,
+        checkpoints: Checkpoints,
+        is_clean: bool,
+        on_recovered: Callable[[Recovery], None],
     ) -> PartitionLog:
         try:
             topic_id = read_partition_metadata(directory)
@@ -181,6 +190,7 @@ class LogDirs:
             log_start_offset=checkpoints.log_start_offsets.get(tp, 0),
             high_watermark=checkpoints.high_watermarks.get(tp, 0),
             now_ms=self._clock.wall_ms(),
+            on_recovered=on_recovered,
         )
 
     def _add(self, log: PartitionLog) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ottla.base.errors import CorruptBatchError
 from ottla.log.segment import Segment
 from ottla.log.segment_set import SegmentSet
-from ottla.log.txn_index import AbortedTransaction
+from ottla.log.transaction_index import AbortedTransaction
 from ottla.records.batch import NO_TIMESTAMP
 from ottla.records.reader import Record, read_records
 
@@ -104,11 +104,11 @@ def aborted_transactions(
     later one can matter. `narrower_end` is asked for a better end if there may be many.
     """
     following = segments.from_offset(start_offset)
-    if narrower_end is not None and sum(len(segment.txn_index.entries()) for segment in following) > _FEW:
+    if narrower_end is not None and sum(len(segment.transaction_index.entries()) for segment in following) > _FEW:
         end_offset = min(end_offset, narrower_end())
     found: list[AbortedTransaction] = []
     for segment in following:
-        overlapping, is_complete = segment.txn_index.overlapping(start_offset, end_offset)
+        overlapping, is_complete = segment.transaction_index.overlapping(start_offset, end_offset)
         found += overlapping
         if is_complete:
             break

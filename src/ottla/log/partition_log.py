@@ -8,20 +8,20 @@ may see.
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 from typing import NamedTuple
 
 from ottla.base.errors import CorruptBatchError, InvalidRecordError, OffsetOutOfRangeError
-from ottla.base.types import FileSlice
+from ottla.base.types import FileSlice, TopicPartition, Uuid
 from ottla.log import lookup
+from ottla.log.append_rules import AppendRules
+from ottla.log.config import LogConfig
+from ottla.log.preparation import prepare_client_batch, prepare_coordinator_batches, split_batches
 from ottla.log.replay import note_completed, read_end_marker
 from ottla.log.segment import Segment
-from ottla.log.staged_appends import NOT_STAGED, StagedAppends
-from ottla.log.txn_index import AbortedTransaction
-from ottla.log.validation import (
-    prepare_client_batch,
-    prepare_coordinator_batches,
-    split_batches,
-)
+from ottla.log.segmented_log import LogParts, SegmentedLog
+from ottla.log.stage import NOT_STAGED, Stage
+from ottla.log.transaction_index import AbortedTransaction
 from ottla.records.batch import (
     HEADER_STRUCT,
     LOG_APPEND_TIME_BIT,
@@ -66,7 +66,19 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-class PartitionLog(StagedAppends):
+class PartitionLog(SegmentedLog):
+    def __init__(
+        self, directory: Path, topic_partition: TopicPartition, topic_id: Uuid, config: LogConfig, parts: LogParts
+    ) -> None:
+        super().__init__(directory, topic_partition, topic_id, config, parts)
+        self.stage = Stage(self, AppendRules(config))
+        """The short way in, for those who have several batches to append before anybody looks."""
+
+    def update_config(self, config: LogConfig) -> None:
+        super().update_config(config)
+        self.stage.drop()
+        self.stage.rules = AppendRules(config)
+
     # -- appending -----------------------------------------------------------------------------------------------
 
     def append_as_leader(
@@ -76,21 +88,22 @@ class PartitionLog(StagedAppends):
 
         `records` is patched in place. Whatever is raised, the log is as it was before.
         """
-        self.write_staged(now_ms)
+        stage = self.stage
+        stage.write(now_ms)
         if origin is not Origin.CLIENT:
             return self._append_from_coordinator(records, leader_epoch, now_ms)
-        first_offset = self.stage(records, leader_epoch, now_ms)
+        first_offset = stage.add(records, leader_epoch, now_ms)
         if first_offset == NOT_STAGED:
             return self._append_with_a_look(records, leader_epoch, now_ms)
-        _, last_offset, max_timestamp = self._staged[0]
-        self.write_staged(now_ms)
+        _, last_offset, max_timestamp = stage.newest
+        stage.write(now_ms)
         return AppendInfo(first_offset, last_offset, max_timestamp, _NO_APPEND_TIME, self.log_start_offset, False)
 
     def _append_with_a_look(self, records: memoryview, leader_epoch: int, now_ms: int) -> AppendInfo:
         """The long way: every rule by itself, so that a batch that breaks one is told which."""
-        records = prepare_client_batch(records, self.config, now_ms)
+        records = prepare_client_batch(records, self.stage.rules, now_ms)
         (_, _, _, _, _, attributes, last_delta, _, max_timestamp, producer_id, producer_epoch, base_sequence,
-         count) = HEADER_STRUCT.unpack_from(records)  # fmt: skip
+         _) = HEADER_STRUCT.unpack_from(records)  # fmt: skip
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
         if producer_id >= 0:
@@ -121,30 +134,26 @@ class PartitionLog(StagedAppends):
             )
         else:
             self._store(records, last_offset, max_timestamp, leader_epoch, now_ms)
-        self.log_end_offset = self.producers.end_offset = last_offset + 1
-        self._count_unflushed(count, now_ms)
+        self.move_end(last_offset + 1, now_ms)
         log_append_time_ms = max_timestamp if attributes & LOG_APPEND_TIME_BIT else _NO_APPEND_TIME
         return AppendInfo(first_offset, last_offset, max_timestamp, log_append_time_ms, self.log_start_offset, False)
 
     def _store(self, records: memoryview, last_offset: int, max_timestamp: int, leader_epoch: int, now_ms: int) -> None:
         """Write one batch at the end of the log. The end itself is moved by the caller."""
-        self._forget_limits()
-        segment = self.segments.active
         first_offset = self.log_end_offset
         try:
-            if segment.must_roll(self.config, len(records), last_offset, max_timestamp, now_ms):
-                segment = self._roll(first_offset, now_ms)
+            segment = self.segment_for(len(records), first_offset, last_offset, max_timestamp, now_ms)
             if leader_epoch > self.epochs.latest_epoch:
                 self.epochs.assign(leader_epoch, first_offset)
             assign_offsets(records, 0, first_offset, leader_epoch)
             segment.append(records, last_offset, max_timestamp)
         except OSError as e:
-            raise self._failed("append to", e) from e
+            raise self.failed_to("append to", e) from e
 
     def _append_from_coordinator(self, records: memoryview, leader_epoch: int, now_ms: int) -> AppendInfo:
         batches = []
         next_offset = self.log_end_offset
-        for position, header in prepare_coordinator_batches(records, self.config, now_ms):
+        for position, header in prepare_coordinator_batches(records, self.stage.rules, now_ms):
             assign_offsets(records, position, next_offset, leader_epoch)
             header = header._replace(base_offset=next_offset, partition_leader_epoch=leader_epoch)
             marker = None
@@ -163,7 +172,7 @@ class PartitionLog(StagedAppends):
 
     def append_as_follower(self, records: memoryview, *, now_ms: int = 0) -> AppendInfo:
         """Store batches as the leader has them. Offsets must go on from the end of this log, gaps are allowed."""
-        self.write_staged(now_ms)
+        self.stage.write(now_ms)
         batches = []
         next_offset = self.log_end_offset
         for position, header in split_batches(records):
@@ -184,24 +193,22 @@ class PartitionLog(StagedAppends):
         self, records: memoryview, batches: list[tuple[int, BatchHeader, EndMarker | None]], now_ms: int
     ) -> AppendInfo:
         """Store batches that have their offsets, with one write."""
-        self._forget_limits()
         first_offset, last_offset = batches[0][1].base_offset, batches[-1][1].last_offset
         max_timestamp = max(header.max_timestamp for _, header, _ in batches)
-        segment = self.segments.active
         try:
-            if segment.must_roll(self.config, len(records), last_offset, max_timestamp, now_ms):
-                segment = self._roll(first_offset, now_ms)
+            segment = self.segment_for(len(records), first_offset, last_offset, max_timestamp, now_ms)
             for _, header, _ in batches:
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
             start = segment.write(records)
         except OSError as e:
-            raise self._failed("append to", e) from e
-        for position, header, marker in batches:
-            segment.note_batch(start + position, header.last_offset, header.max_timestamp)
-            note_completed(segment.txn_index, self.producers, self.producers.replay(header, marker))
+            raise self.failed_to("append to", e) from e
+        segment.note_batches(
+            (start + position, header.last_offset, header.max_timestamp) for position, header, _ in batches
+        )
+        for _, header, marker in batches:
+            note_completed(segment.transaction_index, self.producers, self.producers.replay(header, marker))
         segment.size = start + len(records)
-        self.log_end_offset = self.producers.end_offset = last_offset + 1
-        self._count_unflushed(sum(header.record_count for _, header, _ in batches), now_ms)
+        self.move_end(last_offset + 1, now_ms)
         return AppendInfo(first_offset, last_offset, max_timestamp, _NO_APPEND_TIME, self.log_start_offset, False)
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -243,7 +250,7 @@ class PartitionLog(StagedAppends):
                 data = FileSlice(segment.log, position, length)
                 return LogRead(data, offset, segment.base_offset, number == len(segments))
         except OSError as e:
-            raise self._failed("read", e) from e
+            raise self.failed_to("read", e) from e
         return LogRead(None, offset, segments.active.base_offset, True)
 
     def available_bytes(self, offset: int, end_offset: int) -> int:
@@ -253,11 +260,12 @@ class PartitionLog(StagedAppends):
             return 0
         segments = self.segments
         start, end = segments.number_of(offset), segments.number_of(end_offset)
-        first, last = segments.all()[start], segments.all()[end]
+        found = segments.all()[start : end + 1]
+        first, last = found[0], found[-1]
         limit = last.size if end_offset == self.log_end_offset else last.position_of(end_offset)
         if start == end:
             return max(0, limit - first.position_of(offset))
-        between = sum(segment.size for segment in segments.all()[start + 1 : end])
+        between = sum(segment.size for segment in found[1:-1])
         return first.size - first.position_of(offset) + between + limit
 
     def find_by_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
@@ -265,7 +273,7 @@ class PartitionLog(StagedAppends):
         try:
             found = lookup.find_by_timestamp(self.segments, timestamp_ms, self.log_start_offset, self.log_end_offset)
         except OSError as e:
-            raise self._failed("search", e) from e
+            raise self.failed_to("search", e) from e
         return TimestampOffset(*found) if found else None
 
     def find_max_timestamp(self) -> TimestampOffset | None:
@@ -273,7 +281,7 @@ class PartitionLog(StagedAppends):
         try:
             found = lookup.find_max_timestamp(self.segments, self.log_start_offset, self.log_end_offset)
         except OSError as e:
-            raise self._failed("search", e) from e
+            raise self.failed_to("search", e) from e
         return TimestampOffset(*found) if found else None
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
@@ -284,15 +292,14 @@ class PartitionLog(StagedAppends):
         data = read.data
         if data is None:
             return []
+        segments = self.segments
 
         def end_of_read() -> int:
-            number = self.segments.number_of(read.segment_base_offset)
-            segment = self.segments.all()[number]
-            return lookup.end_of_bytes(
-                segment, data.position + data.length, self.segments.end_of(number, self.log_end_offset)
-            )
+            number = segments.number_of(read.segment_base_offset)
+            segment_end_offset = segments.end_of(number, self.log_end_offset)
+            return lookup.end_of_bytes(segments.all()[number], data.position + data.length, segment_end_offset)
 
-        return lookup.aborted_transactions(self.segments, read.start_offset, end_offset, end_of_read)
+        return lookup.aborted_transactions(segments, read.start_offset, end_offset, end_of_read)
 
 
 def _size_of_batch(segment: Segment, position: int, limit: int) -> int:

@@ -8,7 +8,7 @@ was read. Files that contradict the log are rebuilt in either case; the log itse
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,12 +29,13 @@ from ottla.log.segment import (
     MAX_RELATIVE_OFFSET,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     Segment,
     offsets_of_files,
     segment_path,
 )
 from ottla.log.segment_set import SegmentSet
+from ottla.log.segmented_log import LogParts
 from ottla.log.swap import finish_swaps
 from ottla.records.batch import HEADER_SIZE, MAGIC_V2, BatchHeader, crc_is_valid, read_header
 
@@ -43,6 +44,14 @@ _LOOK_BACK_BYTES = 4 * 1_048_576
 """After a crash: how much of the log is searched for the batches that clients may send again."""
 
 _log = logging.getLogger(__name__)
+
+
+class Recovery(NamedTuple):
+    """What checking one partition after a crash came to."""
+
+    segments: int
+    checked_bytes: int
+    dropped_bytes: int
 
 
 def load_partition(
@@ -56,27 +65,41 @@ def load_partition(
     log_start_offset: int,
     high_watermark: int,
     now_ms: int,
+    on_recovered: Callable[[Recovery], None] = lambda recovery: None,
 ) -> PartitionLog:
-    """The log in `directory`. The offsets are what the checkpoints say, 0 where they say nothing."""
+    """The log in `directory`. The offsets are what the checkpoints say, 0 where they say nothing.
+
+    `on_recovered` is told of what had to be checked, if anything had to.
+    """
     try:
         loader = _Loader(directory, config, log_start_offset, now_ms)
-        loader.load(is_clean=is_clean, recovery_point=recovery_point)
-        log = PartitionLog(
-            directory,
-            topic_partition,
-            topic_id,
-            config,
-            segments=loader.segments,
-            epochs=loader.epochs,
-            producers=loader.producers,
-            log_start_offset=loader.log_start_offset,
-            log_end_offset=loader.log_end_offset,
-            recovery_point=min(recovery_point, loader.log_end_offset) if not is_clean else loader.log_end_offset,
-        )
+        parts = loader.load(is_clean=is_clean, recovery_point=recovery_point)
+        log = PartitionLog(directory, topic_partition, topic_id, config, parts)
     except OSError as e:
         raise LogDirError(f"cannot load {topic_partition} from {directory}: {e.strerror or e}") from e
+    if loader.recovery is not None:
+        on_recovered(loader.recovery)
     log.advance_high_watermark(high_watermark)
     return log
+
+
+def log_loaded(path: Path, partitions: int, recoveries: list[Recovery], took_ms: int) -> None:
+    """The line about a log directory that was opened: what had to be checked, and what it cost."""
+    if not recoveries:
+        _log.info("%s: %d partitions were opened in %d ms", path, partitions, took_ms)
+        return
+    dropped_bytes = sum(recovery.dropped_bytes for recovery in recoveries)
+    _log.log(
+        logging.WARNING if dropped_bytes else logging.INFO,
+        "%s: %d of %d partitions were recovered in %d ms: %d segments with %d bytes checked, %d bytes dropped",
+        path,
+        len(recoveries),
+        partitions,
+        took_ms,
+        sum(recovery.segments for recovery in recoveries),
+        sum(recovery.checked_bytes for recovery in recoveries),
+        dropped_bytes,
+    )
 
 
 class _Loader:
@@ -91,10 +114,11 @@ class _Loader:
         self.producers = ProducerStates(directory)
         self.segments = SegmentSet([])
         self.epochs = LeaderEpochs(directory / EPOCH_FILE_NAME)
+        self.recovery: Recovery | None = None
         self._epochs_are_known = False
         self._producers_are_known = False
 
-    def load(self, *, is_clean: bool, recovery_point: int) -> None:
+    def load(self, *, is_clean: bool, recovery_point: int) -> LogParts:
         finish_swaps(self.directory)
         self._load_epochs()
         found = self._open_segments()
@@ -110,12 +134,20 @@ class _Loader:
         if not is_clean:
             recall_batches(self.producers, self.segments, _LOOK_BACK_BYTES)
         _remove_stray_snapshots(self.directory, [s.base_offset for s in self.segments.all()], self.log_end_offset)
+        return LogParts(
+            segments=self.segments,
+            epochs=self.epochs,
+            producers=self.producers,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            recovery_point=self.log_end_offset if is_clean else min(recovery_point, self.log_end_offset),
+        )
 
     # -- segments ------------------------------------------------------------------------------------------------
 
     def _open_segments(self) -> list[Segment]:
         base_offsets = sorted(offsets_of_files(self.directory, LOG_SUFFIX))
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             for orphan in offsets_of_files(self.directory, suffix) - set(base_offsets):
                 segment_path(self.directory, orphan, suffix).unlink()
         return [Segment.open(self.directory, base_offset, self.config) for base_offset in base_offsets]
@@ -125,14 +157,16 @@ class _Loader:
         for number, segment in enumerate(segments):
             try:
                 segment.open_indexes()
-                self._check_txn_index(segment, segments[number + 1].base_offset if number + 1 < len(segments) else None)
+                self._check_transaction_index(
+                    segment, segments[number + 1].base_offset if number + 1 < len(segments) else None
+                )
             except (CorruptIndexError, CorruptBatchError) as e:
                 _log.warning("%s; making the indexes of the segment anew", e)
                 self._rebuild_indexes(segment, segments[:number])
 
-    def _check_txn_index(self, segment: Segment, next_base_offset: int | None) -> None:
+    def _check_transaction_index(self, segment: Segment, next_base_offset: int | None) -> None:
         """A missing file is a loss if the producers' snapshot at the end of the segment knows of transactions."""
-        if segment.txn_index.path.exists():
+        if segment.transaction_index.path.exists():
             return
         end_offset = segment.next_offset() if next_base_offset is None else next_base_offset
         try:
@@ -141,23 +175,23 @@ class _Loader:
         except (FileNotFoundError, SnapshotError):
             return
         if any(producer.has_ended_transaction for producer in producers):
-            raise CorruptIndexError(f"{segment.txn_index.path} is missing")
+            raise CorruptIndexError(f"{segment.transaction_index.path} is missing")
 
     def _rebuild_indexes(self, segment: Segment, earlier: list[Segment]) -> None:
         segment.rebuild_indexes()
         producers = ProducerStates(self.directory)
         producers.load_newest_snapshot(self._oldest_offset([*earlier, segment]), segment.base_offset, keep_newer=True)
         replay_producers(producers, SegmentSet(earlier), segment.base_offset)
-        segment.txn_index.create()
+        segment.transaction_index.create()
         try:
             for position, header in segment.headers():
                 if header.has_producer_id:
                     batch = segment.batch_at(position, header) if header.is_control else b""
-                    replay_into_index(segment.txn_index, producers, header, batch)
+                    replay_into_index(segment.transaction_index, producers, header, batch)
         except CorruptBatchError as e:
             _log.error("%s", e.message)
         segment.write_indexes()
-        segment.txn_index.ensure_file()
+        segment.transaction_index.ensure_file()
 
     def _recover_from(self, segments: list[Segment], number: int) -> list[Segment]:
         """Read segment `number` and all that cannot be trusted after it; whatever follows damage is dropped."""
@@ -165,6 +199,7 @@ class _Loader:
         start = segments[number].base_offset
         self.producers.load_newest_snapshot(self._oldest_offset(segments), start)
         replay_producers(self.producers, SegmentSet(kept), start)
+        checked_bytes = dropped_bytes = 0
         for at, segment in enumerate(segments[number:], start=number):
             if at > number:
                 self.producers.take_snapshot()
@@ -172,7 +207,9 @@ class _Loader:
             dropped = recover_segment(segment, self.producers, self.epochs, later)
             self._producers_are_known = True
             kept.append(segment)
+            checked_bytes += segment.size + dropped
             if dropped:
+                dropped_bytes = dropped + sum(doomed.size for doomed in later)
                 _log.warning(
                     "%s: %d damaged bytes dropped at the end, and %d later segments",
                     segment.log.path,
@@ -180,10 +217,11 @@ class _Loader:
                     len(later),
                 )
                 break
+        self.recovery = Recovery(len(kept) - number, checked_bytes, dropped_bytes)
         for segment in kept[number:-1]:
             segment.seal()
             if self.producers.has_seen_markers:
-                segment.txn_index.ensure_file()
+                segment.transaction_index.ensure_file()
         return kept
 
     def _oldest_offset(self, segments: list[Segment]) -> int:
@@ -279,8 +317,8 @@ def recover_segment(
     for position, header, batch in _valid_batches(segment, file_size):
         if header.partition_leader_epoch > epochs.latest_epoch:
             epochs.assign(header.partition_leader_epoch, header.base_offset)
-        replay_into_index(segment.txn_index, producers, header, batch)
-        segment.note_batch(position, header.last_offset, header.max_timestamp)
+        replay_into_index(segment.transaction_index, producers, header, batch)
+        segment.note_batches(((position, header.last_offset, header.max_timestamp),))
         end = position + header.size
     segment.size = end
     if end < file_size:

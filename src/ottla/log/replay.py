@@ -10,7 +10,7 @@ from ottla.log.producer_snapshot import DUPLICATE_WINDOW, StoredBatch
 from ottla.log.producer_state import CompletedTransaction, ProducerStates
 from ottla.log.segment import Segment
 from ottla.log.segment_set import SegmentSet
-from ottla.log.txn_index import AbortedTransaction, TxnIndex
+from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.records.batch import BatchHeader
 from ottla.records.control import EndMarker, parse_end_marker
 from ottla.records.reader import read_records
@@ -25,7 +25,7 @@ def read_end_marker(batch: memoryview | bytes, header: BatchHeader) -> EndMarker
 
 
 def replay_into_index(
-    index: TxnIndex, producers: ProducerStates, header: BatchHeader, batch: memoryview | bytes
+    index: TransactionIndex, producers: ProducerStates, header: BatchHeader, batch: memoryview | bytes
 ) -> None:
     """Apply a batch that was read back; a transaction that it aborts goes into `index`.
 
@@ -36,7 +36,7 @@ def replay_into_index(
     note_completed(index, producers, producers.replay(header, marker))
 
 
-def note_completed(index: TxnIndex, producers: ProducerStates, completed: CompletedTransaction | None) -> None:
+def note_completed(index: TransactionIndex, producers: ProducerStates, completed: CompletedTransaction | None) -> None:
     """Remember a transaction that has just ended, if it was aborted."""
     if completed is not None and completed.is_aborted:
         last_stable_offset = producers.last_stable_offset_after(completed)

@@ -10,30 +10,28 @@ import logging
 import os
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from struct import Struct
+from typing import TypeAlias
 
 from ottla.base.errors import CorruptBatchError
 from ottla.log.config import LogConfig
 from ottla.log.file import LogFile, file_names
+from ottla.log.file_walk import begins_with_batch, iter_file, walk_to
 from ottla.log.index_file import CorruptIndexError
 from ottla.log.offset_index import OffsetIndex, OffsetPosition
 from ottla.log.time_index import TimeIndex
-from ottla.log.txn_index import TxnIndex
-from ottla.records.batch import HEADER_SIZE, MAGIC_V2, NO_TIMESTAMP, OFFSET_AND_LENGTH_SIZE, BatchHeader, read_header
+from ottla.log.transaction_index import TransactionIndex
+from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, read_header
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
-TXN_INDEX_SUFFIX = ".txnindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
-_MIN_BATCH_LENGTH = HEADER_SIZE - OFFSET_AND_LENGTH_SIZE
-_WALK_BYTES = 8192
-_SCAN_BYTES = 65536
 # Where the newest batches lie, so that readers at the end of the log need neither index nor file to find their place.
 _RECENT_BATCHES = 1024
 _NOWHERE = 2**63
@@ -43,8 +41,11 @@ _RESERVE_FROM_BYTES = 4 << 20
 _RESERVE_BYTES_MAX = 16 << 20
 _RESERVED_PART = 4
 
-_walk_header = Struct(">qi4xb6xi")
-_unpack_walk = _walk_header.unpack_from
+# As many buffers as Linux takes with one call (IOV_MAX).
+_VECTORS_MAX = 1024
+
+WrittenBatch: TypeAlias = tuple[int, int, int]
+"""Position, last offset and largest timestamp."""
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +72,9 @@ class Segment:
         self.time_index = TimeIndex(
             segment_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes
         )
-        self.txn_index = TxnIndex(segment_path(directory, base_offset, TXN_INDEX_SUFFIX), base_offset)
+        self.transaction_index = TransactionIndex(
+            segment_path(directory, base_offset, TRANSACTION_INDEX_SUFFIX), base_offset
+        )
         self.index_interval_bytes = config.index_interval_bytes
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = base_offset
@@ -122,7 +125,7 @@ class Segment:
         """Empty, writable indexes, for a new segment or before a rebuild."""
         self.offset_index.create()
         self.time_index.create()
-        self.txn_index.create()
+        self.transaction_index.create()
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = self.base_offset
         self._indexed_position = 0
@@ -133,7 +136,7 @@ class Segment:
         self.time_index.open_sealed()
         self.offset_index.check(self.size)
         self.time_index.check()
-        self.txn_index.entries()
+        self.transaction_index.entries()
         last_indexed = self.offset_index.last()
         if last_indexed is not None:
             self._indexed_position = last_indexed.position
@@ -171,38 +174,21 @@ class Segment:
         # A broker that was killed has left space reserved.
         self._has_torn_tail = self.log.allocated_bytes() - self.size >= _RESERVE_FROM_BYTES // _RESERVED_PART
 
-    def must_roll(
-        self, config: LogConfig, incoming_bytes: int, last_offset: int, max_timestamp: int, now_ms: int
-    ) -> bool:
-        """Whether a batch like this belongs into a new segment."""
-        size = self.size
-        if size > config.segment_bytes - incoming_bytes or self.is_index_full:
-            return True
-        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
-            return True
-        if size == 0:
-            return False
-        first_timestamp = self.first_timestamp
-        # The age of a segment is a matter of its records' time; only records without one leave it to the clock.
-        age_ms = max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
-        return age_ms > config.segment_ms - self.roll_jitter_ms
-
     # -- appending -----------------------------------------------------------------------------------------------
 
     def append(self, data: memoryview, last_offset: int, max_timestamp: int) -> None:
         """Store one batch. On OSError nothing has changed, except perhaps bytes behind `size`."""
         position = self.write(data)
-        self.note_batch(position, last_offset, max_timestamp)
+        self.note_batches(((position, last_offset, max_timestamp),))
         self.size = position + len(data)
 
-    def append_all(self, data: list[memoryview], batches: list[tuple[int, int, int]], end_position: int) -> None:
-        """Store batches with one write. `batches` has the position, last offset and largest timestamp of each."""
+    def append_all(self, data: list[memoryview], batches: list[WrittenBatch], end_position: int) -> None:
+        """Store batches with one write. On OSError nothing has changed, except perhaps bytes behind `size`."""
         if len(data) == 1:
             self.write(data[0])
         else:
             self._write_all(data, end_position)
-        for position, last_offset, max_timestamp in batches:
-            self.note_batch(position, last_offset, max_timestamp)
+        self.note_batches(batches)
         self.size = end_position
 
     def write(self, data: memoryview) -> int:
@@ -224,7 +210,7 @@ class Segment:
         if position >= self._reserve_at:
             self._reserve_more()
         try:
-            if os.pwritev(self.log.fd, data, position) != end_position - position:
+            if len(data) > _VECTORS_MAX or os.pwritev(self.log.fd, data, position) != end_position - position:
                 self.log.write_at(position, b"".join(data))
         except OSError:
             self._has_torn_tail = True
@@ -240,35 +226,34 @@ class Segment:
         else:
             self._reserve_at = _NOWHERE
 
-    def note_batch(self, position: int, last_offset: int, max_timestamp: int) -> None:
-        """Index a batch that was written at `position`. Cannot fail."""
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
-            self.offset_of_max_timestamp = last_offset
-        if position == 0:
-            self._first_timestamp = max_timestamp
-        elif position - self._indexed_position > self.index_interval_bytes:
-            self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
-            self._indexed_position = position
-            self.is_index_full = self.offset_index.is_full or self.time_index.is_full
-        recent = self._recent_last_offsets
-        recent.append(last_offset)
-        self._recent_positions.append(position)
-        count = len(recent)
-        if count == 1:
-            if self._recent_from == _NOWHERE:
-                self._recent_from = last_offset
-        elif count > _RECENT_BATCHES:
-            half = _RECENT_BATCHES // 2
-            self._recent_from = recent[half - 1] + 1
-            del recent[:half]
-            del self._recent_positions[:half]
+    def note_batches(self, batches: Iterable[WrittenBatch]) -> None:
+        """Index batches that were written, in their order. Cannot fail."""
+        recent, positions = self._recent_last_offsets, self._recent_positions
+        for position, last_offset, max_timestamp in batches:
+            if max_timestamp > self.max_timestamp:
+                self.max_timestamp = max_timestamp
+                self.offset_of_max_timestamp = last_offset
+            if position - self._indexed_position > self.index_interval_bytes:
+                self.offset_index.append(last_offset, position)
+                self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+                self._indexed_position = position
+                self.is_index_full = self.offset_index.is_full or self.time_index.is_full
+            elif position == 0:
+                self._first_timestamp = max_timestamp
+            recent.append(last_offset)
+            positions.append(position)
+        if self._recent_from == _NOWHERE:
+            self._recent_from = recent[0]
+        if len(recent) > _RECENT_BATCHES:
+            del recent[: -_RECENT_BATCHES // 2], positions[: -_RECENT_BATCHES // 2]
+            self._recent_from = recent[0]
 
     @property
-    def free_index_entries(self) -> int:
-        """How many more entries both indexes take before the segment is full."""
-        return min(index.max_entries - 1 - index.entry_count for index in (self.offset_index, self.time_index))
+    def indexed_up_to(self) -> int:
+        """No batch that begins at this position or before can find one of the indexes full."""
+        free_entries = min(index.max_entries - 1 - index.entry_count for index in (self.offset_index, self.time_index))
+        # Two entries are further apart than the interval.
+        return self._indexed_position + free_entries * self.index_interval_bytes
 
     @property
     def first_timestamp(self) -> int:
@@ -287,11 +272,11 @@ class Segment:
             return positions[number] if number < len(positions) else self.size
         entry = self.offset_index.lookup(offset)
         try:
-            return self._walk(entry.position, offset, entry if entry.position else None)
+            return self._walk_from(entry, offset)
         except CorruptIndexError as e:
             _log.warning("%s; rebuilding it", e)
             self.rebuild_indexes()
-            return self._walk(self.offset_index.lookup(offset).position, offset)
+            return walk_to(self.log, self.offset_index.lookup(offset).position, self.size, offset)
 
     def size_of_batch(self, position: int) -> int:
         """How long the batch at `position` is, or says it is."""
@@ -313,21 +298,7 @@ class Segment:
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """Every batch from `position` on, by its header; payloads are skipped."""
-        size = self.size
-        while position < size:
-            chunk = self.log.read_at(position, min(_SCAN_BYTES, size - position))
-            at = 0
-            while at + HEADER_SIZE <= len(chunk):
-                header = read_header(chunk, at)
-                if header.magic != MAGIC_V2 or header.batch_length < _MIN_BATCH_LENGTH:
-                    raise CorruptBatchError(f"{self.log.path} holds no batch at position {position + at}")
-                if position + at + header.size > size:
-                    raise CorruptBatchError(f"{self.log.path} ends inside the batch at position {position + at}")
-                yield position + at, header
-                at += header.size
-            if at == 0:
-                raise CorruptBatchError(f"{self.log.path} ends inside the batch at position {position}")
-            position += at
+        return iter_file(self.log, position, self.size)
 
     def next_offset(self) -> int:
         """The offset after the last batch."""
@@ -339,39 +310,19 @@ class Segment:
             result = header.next_offset
         return result
 
-    def _walk(self, position: int, offset: int, entry: OffsetPosition | None = None) -> int:
-        """`entry` is the index entry that led to `position`, if it is yet to be seen whether it can be believed."""
-        fd, size = self.log.fd, self.size
-        if entry is not None and not 0 <= position <= size - HEADER_SIZE:
+    def _walk_from(self, entry: OffsetPosition, offset: int) -> int:
+        """Where the first batch lies that reaches `offset`, at or behind the one the entry points at."""
+        if entry.position == 0:
+            return walk_to(self.log, 0, self.size, offset)
+        if not 0 <= entry.position <= self.size - HEADER_SIZE:
             raise self._misled_by(entry)
-        while position < size:
-            chunk = os.pread(fd, _WALK_BYTES, position)
-            if entry is not None:
-                self._check_entry(entry, chunk)
-                entry = None
-            at, last_start = 0, len(chunk) - _walk_header.size
-            while at <= last_start and position + at < size:
-                base_offset, length, magic, last_delta = _unpack_walk(chunk, at)
-                if magic != MAGIC_V2 or length < _MIN_BATCH_LENGTH:
-                    raise CorruptBatchError(f"{self.log.path} holds no batch at position {position + at}")
-                if base_offset + last_delta >= offset:
-                    return position + at
-                at += OFFSET_AND_LENGTH_SIZE + length
-            if at == 0:
-                raise CorruptBatchError(f"{self.log.path} ends inside the batch at position {position}")
-            position += at
-        if position > size:
-            # Not the same as an offset that compaction removed: to go on in the next segment would hide records.
-            raise CorruptBatchError(f"{self.log.path} ends inside a batch")
-        return size
 
-    def _check_entry(self, entry: OffsetPosition, found: bytes) -> None:
-        """The batch that an entry points at must not begin after the entry's offset."""
-        if len(found) >= _walk_header.size:
-            base_offset, length, magic, _ = _unpack_walk(found, 0)
-            if self.base_offset <= base_offset <= entry.offset and magic == MAGIC_V2 and length >= _MIN_BATCH_LENGTH:
-                return
-        raise self._misled_by(entry)
+        def check(found: bytes) -> None:
+            # A batch that begins after the entry's offset is not the one that was indexed.
+            if not begins_with_batch(found, self.base_offset, entry.offset):
+                raise self._misled_by(entry)
+
+        return walk_to(self.log, entry.position, self.size, offset, check)
 
     def _misled_by(self, entry: OffsetPosition) -> CorruptIndexError:
         return CorruptIndexError(f"{self.offset_index.path} does not fit its log at offset {entry.offset}")
@@ -388,7 +339,7 @@ class Segment:
         self._reset_recent(self.base_offset)
         try:
             for position, header in self.headers():
-                self.note_batch(position, header.last_offset, header.max_timestamp)
+                self.note_batches(((position, header.last_offset, header.max_timestamp),))
         except CorruptBatchError as e:
             # The batches behind the damage can still be read by those who hold their position; the index cannot
             # lead to them any more.
@@ -409,7 +360,7 @@ class Segment:
         self.become_active()
         self.offset_index.truncate_to(kept_end)
         self.time_index.truncate_to(kept_end)
-        self.txn_index.truncate_to(kept_end)
+        self.transaction_index.truncate_to(kept_end)
         self.size = position
         self.log.truncate(position)
         last_indexed = self.offset_index.last()
@@ -444,14 +395,14 @@ class Segment:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.offset_index.seal()
         self.time_index.seal()
-        self.txn_index.write_pending()
+        self.transaction_index.write_pending()
         self._cut_torn_tail()
         self._reset_recent(None)
 
     def write_indexes(self) -> None:
         self.offset_index.write_pending()
         self.time_index.write_pending()
-        self.txn_index.write_pending()
+        self.transaction_index.write_pending()
 
     def sync(self) -> None:
         """Make log and indexes durable. May run in another thread than the one that appends."""
@@ -459,23 +410,23 @@ class Segment:
         self.write_indexes()
         self.offset_index.sync()
         self.time_index.sync()
-        self.txn_index.sync()
+        self.transaction_index.sync()
 
     def mark_deleted(self) -> None:
         """Rename the files so that a restart removes them; whoever holds the log file can go on reading it."""
         self.is_deleted = True
         self.log.rename(self.log.path.with_name(self.log.path.name + DELETED_SUFFIX))
-        for index in (self.offset_index, self.time_index, self.txn_index):
+        for index in (self.offset_index, self.time_index, self.transaction_index):
             index.rename(index.path.with_name(index.path.name + DELETED_SUFFIX))
 
     def remove_files(self) -> None:
-        for path in (self.log.path, self.offset_index.path, self.time_index.path, self.txn_index.path):
+        for path in (self.log.path, self.offset_index.path, self.time_index.path, self.transaction_index.path):
             path.unlink(missing_ok=True)
 
     def moved_to(self, directory: Path) -> None:
         """The directory was renamed under the files."""
         self.directory = directory
-        for file in (self.log, self.offset_index, self.time_index, self.txn_index):
+        for file in (self.log, self.offset_index, self.time_index, self.transaction_index):
             file.path = directory / file.path.name
 
     def _cut_torn_tail(self) -> None:

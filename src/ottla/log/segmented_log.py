@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from ottla.base.errors import LogDirError, OffsetOutOfRangeError
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
@@ -22,36 +22,40 @@ from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.producer_snapshot import find_snapshots
 from ottla.log.producer_state import ProducerStates
 from ottla.log.replay import replay_producers
+from ottla.log.retired_segments import RetiredSegments
 from ottla.log.segment import Segment
+from ottla.log.segment_room import NO_ROOM, SegmentRoom, measure_room
 from ottla.log.segment_set import SegmentSet
+
+
+class LogParts(NamedTuple):
+    """What a log consists of. All of it describes the same records, as `create` and recovery take care of."""
+
+    segments: SegmentSet
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
 
 
 class SegmentedLog:
     def __init__(
-        self,
-        directory: Path,
-        topic_partition: TopicPartition,
-        topic_id: Uuid,
-        config: LogConfig,
-        *,
-        segments: SegmentSet,
-        epochs: LeaderEpochs,
-        producers: ProducerStates,
-        log_start_offset: int,
-        log_end_offset: int,
-        recovery_point: int,
+        self, directory: Path, topic_partition: TopicPartition, topic_id: Uuid, config: LogConfig, parts: LogParts
     ) -> None:
-        """Takes over parts that fit together, as `create` and recovery make them."""
         self.directory = directory
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.segments = segments
-        self.epochs = epochs
-        self.producers = producers
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = log_end_offset
-        self.high_watermark = log_start_offset
-        self.recovery_point = recovery_point
+        self.config = config
+        self.segments = parts.segments
+        self.room = NO_ROOM
+        """What is known to go into the active segment. Not all that does: see `room_now`."""
+        self.epochs = parts.epochs
+        self.producers = parts.producers
+        self.log_start_offset = parts.log_start_offset
+        self.log_end_offset = parts.log_end_offset
+        self.high_watermark = parts.log_start_offset
+        self.recovery_point = parts.recovery_point
         self.flush_due = False
         """Set when flush.messages or flush.ms is reached or a segment was sealed; the broker then calls `flush`."""
         self._unflushed_records = 0
@@ -59,15 +63,16 @@ class SegmentedLog:
         self._flush_lock = threading.Lock()
         self._state_lock = threading.Lock()
         self._truncations = 0
-        self._new_files = True
+        # How often files came or went, and how much of that the last flush has seen.
+        self._file_changes = 1
+        self._synced_file_changes = 0
         self._sync_has_failed = False
-        self._deleted_segments: list[tuple[Segment, int | None]] = []
+        self._retired = RetiredSegments()
         self.is_deleted = False
         self.write_checkpoints: Callable[[], None] | None = None
         """Writes the checkpoints of the log directory; set by whoever keeps them."""
         self.checkpoint_is_behind = False
         """Set when the recovery point went back: the checkpoint on disk then trusts too much."""
-        self.update_config(config)
 
     @classmethod
     def create(
@@ -86,11 +91,7 @@ class SegmentedLog:
             write_partition_metadata(directory, topic_id)
         producers = ProducerStates(directory)
         producers.clear(start_offset)
-        return cls(
-            directory,
-            topic_partition,
-            topic_id,
-            config,
+        parts = LogParts(
             segments=SegmentSet([Segment.create(directory, start_offset, config, now_ms=now_ms)]),
             epochs=LeaderEpochs(directory / EPOCH_FILE_NAME),
             producers=producers,
@@ -98,9 +99,11 @@ class SegmentedLog:
             log_end_offset=start_offset,
             recovery_point=start_offset,
         )
+        return cls(directory, topic_partition, topic_id, config, parts)
 
     def update_config(self, config: LogConfig) -> None:
         self.config = config
+        self.room = NO_ROOM
         for segment in self.segments.all():
             segment.index_interval_bytes = config.index_interval_bytes
 
@@ -109,7 +112,7 @@ class SegmentedLog:
         try:
             write_partition_metadata(self.directory, topic_id)
         except OSError as e:
-            raise self._failed("give its topic id to", e) from e
+            raise self.failed_to("give its topic id to", e) from e
         self.topic_id = topic_id
 
     @property
@@ -137,9 +140,9 @@ class SegmentedLog:
             try:
                 self.epochs.assign(epoch, self.log_end_offset)
             except OSError as e:
-                raise self._failed("begin a leader epoch of", e) from e
+                raise self.failed_to("begin a leader epoch of", e) from e
 
-    def _failed(self, what: str, error: OSError) -> LogDirError:
+    def failed_to(self, what: str, error: OSError) -> LogDirError:
         return LogDirError(f"cannot {what} {self.topic_partition} in {self.directory}: {error.strerror or error}")
 
     # -- segments ------------------------------------------------------------------------------------------------
@@ -149,7 +152,7 @@ class SegmentedLog:
         try:
             self._roll(self.log_end_offset, now_ms)
         except OSError as e:
-            raise self._failed("start a segment of", e) from e
+            raise self.failed_to("start a segment of", e) from e
 
     def skip_to(self, offset: int, *, now_ms: int) -> None:
         """Go on at `offset`: there is nothing between the end of this log and it in the log this one copies."""
@@ -158,11 +161,37 @@ class SegmentedLog:
         try:
             self._roll(offset, now_ms)
         except OSError as e:
-            raise self._failed("start a segment of", e) from e
+            raise self.failed_to("start a segment of", e) from e
         self.log_end_offset = self.producers.end_offset = offset
 
+    def segment_for(self, size: int, first_offset: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
+        """Where batches of `size` bytes are to be appended: a new segment, if the active one has no room for them."""
+        segment = self.segments.active
+        position, end_position = segment.size, segment.size + size
+        if not (
+            self.room.takes(position, end_position, last_offset, max_timestamp)
+            or self.room_now(now_ms).takes(position, end_position, last_offset, max_timestamp)
+        ):
+            segment = self._roll(first_offset, now_ms)
+        return segment
+
+    def room_now(self, now_ms: int) -> SegmentRoom:
+        """What the active segment takes at this moment."""
+        room = measure_room(self.segments.active, self.config, now_ms)
+        self.room = room if room.lasts else NO_ROOM
+        return room
+
+    def move_end(self, log_end_offset: int, now_ms: int) -> None:
+        """Records were appended up to `log_end_offset`."""
+        self._unflushed_records += log_end_offset - self.log_end_offset
+        self.log_end_offset = self.producers.end_offset = log_end_offset
+        config = self.config
+        if self._unflushed_records >= config.flush_messages or now_ms - self._last_flush_ms >= config.flush_ms:
+            self.flush_due = True
+
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        old = self.segments.active
+        segments = self.segments
+        old = segments.active
         if old.size == 0 and old.base_offset == base_offset:
             return old
         if self.checkpoint_is_behind and self.write_checkpoints is not None:
@@ -171,7 +200,8 @@ class SegmentedLog:
         self.producers.take_snapshot()
         new = Segment.create(self.directory, base_offset, self.config, now_ms=now_ms)
         if old.size == 0:
-            self._discard([old])
+            self.segments = SegmentSet((*segments.all()[:-1], new))
+            self._retired.add([old])
         else:
             try:
                 self._seal(old)
@@ -179,15 +209,16 @@ class SegmentedLog:
                 old.become_active()
                 new.remove_files()
                 raise
-        self.segments.add(new)
-        self._new_files = True
+            self.segments = segments.add(new)
+        self.room = NO_ROOM
+        self._file_changes += 1
         self.flush_due = True
         return new
 
     def _seal(self, segment: Segment) -> None:
         segment.seal()
         if self.producers.has_seen_markers:
-            segment.txn_index.ensure_file()
+            segment.transaction_index.ensure_file()
 
     def advance_log_start_offset(self, offset: int) -> None:
         """Forget what lies below `offset`; segments that lie below it as a whole are dropped."""
@@ -199,35 +230,21 @@ class SegmentedLog:
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = offset
-        segments = self.segments.all()
-        doomed = [old for old, following in pairwise(segments) if following.base_offset <= offset]
+        segments = self.segments
+        doomed = [old for old, following in pairwise(segments.all()) if following.base_offset <= offset]
         try:
-            self._discard(doomed)
+            if doomed:
+                self.segments = segments.replace(doomed, [])
+                self._retired.add(doomed)
             self.epochs.truncate_from_start(offset)
         except OSError as e:
-            raise self._failed("drop old segments of", e) from e
+            raise self.failed_to("drop old segments of", e) from e
         self.producers.log_start_moved(offset)
         self._remove_snapshots(below=self.segments.first.base_offset)
 
-    def _discard(self, doomed: list[Segment]) -> None:
-        """Take segments out of the log. Their files stay readable for those who hold them, under another name."""
-        if doomed:
-            self.segments.remove(doomed)
-            for segment in doomed:
-                segment.mark_deleted()
-                with self._state_lock:
-                    self._deleted_segments.append((segment, None))
-
     def remove_deleted(self, now_ms: int, *, at_once: bool = False) -> None:
         """Remove files of segments that were dropped at least file.delete.delay.ms ago, counted from the first call."""
-        with self._state_lock:
-            found, self._deleted_segments = self._deleted_segments, []
-        for segment, noticed_ms in found:
-            if at_once or (noticed_ms is not None and now_ms - noticed_ms >= self.config.file_delete_delay_ms):
-                segment.remove_files()
-            else:
-                with self._state_lock:
-                    self._deleted_segments.append((segment, now_ms if noticed_ms is None else noticed_ms))
+        self._retired.remove_files(now_ms, self.config.file_delete_delay_ms, at_once=at_once)
 
     def _remove_snapshots(self, *, below: int = 0, above: int = 2**63) -> None:
         for offset, path in find_snapshots(self.directory).items():
@@ -243,17 +260,18 @@ class SegmentedLog:
         """
         if offset >= self.log_end_offset:
             return False
-        if offset <= self.segments.first.base_offset:
+        segments = self.segments
+        if offset <= segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
         try:
-            segments = self.segments.all()
-            number = self.segments.number_of(offset)
-            if segments[number].base_offset == offset:
+            number = segments.number_of(offset)
+            if segments.all()[number].base_offset == offset:
                 number -= 1
-            target = segments[number]
             self._begin_truncation(offset)
-            self._discard(segments[number + 1 :])
+            self.segments = segments.up_to(number)
+            self._retired.add(segments.all()[number + 1 :])
+            target = self.segments.active
             position = target.position_of(offset)
             if position < target.size:
                 offset = min(offset, target.header_at(position).base_offset)
@@ -263,42 +281,45 @@ class SegmentedLog:
             self._end_truncation(offset)
             self._reload_producers()
         except OSError as e:
-            raise self._failed("truncate", e) from e
+            raise self.failed_to("truncate", e) from e
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and go on at `offset`."""
         try:
             self._begin_truncation(offset)
-            doomed = self.segments.all()
-            created_ms = self.segments.active.created_ms
             # Under another name first: a new segment may need the name of an old one.
-            self._discard(doomed)
-            self.segments.add(Segment.create(self.directory, offset, self.config, now_ms=created_ms))
+            self._retired.add(self.segments.all())
+            created_ms = self.segments.active.created_ms
+            new = Segment.create(self.directory, offset, self.config, now_ms=created_ms)
+            # A checkpoint that is written meanwhile must not give the new segments the old start.
+            self.log_start_offset = offset
+            self.segments = SegmentSet([new])
             self.epochs.clear()
             self._remove_snapshots(above=-1)
         except OSError as e:
-            raise self._failed("truncate", e) from e
+            raise self.failed_to("truncate", e) from e
         self.producers.clear(offset)
-        self.log_start_offset = offset
         self._end_truncation(offset)
 
     def _begin_truncation(self, offset: int) -> None:
         """From here on no flush that is under way may raise the recovery point."""
+        self.room = NO_ROOM
         with self._state_lock:
             self._truncations += 1
             self.checkpoint_is_behind |= self.recovery_point > offset
             self.recovery_point = min(self.recovery_point, offset)
 
     def _end_truncation(self, offset: int) -> None:
+        self.log_end_offset = offset
+        # Only now: a flush that has seen the old end must not raise the recovery point to it.
         with self._state_lock:
             self._truncations += 1
             self.recovery_point = min(self.recovery_point, offset)
-        self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
         self.epochs.truncate_from_end(offset)
-        self._new_files = True
+        self._file_changes += 1
         self._remove_snapshots(above=offset)
 
     def _reload_producers(self) -> None:
@@ -317,44 +338,53 @@ class SegmentedLog:
         with self._flush_lock:
             if self._sync_has_failed:
                 raise LogDirError(f"an earlier sync of {self.topic_partition} in {self.directory} has failed")
-            target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
+            # The order matters. A truncation that comes after this line is noticed at the end, and the segments are
+            # looked at last: what is appended or created from here on is left to the next flush.
             truncations = self._truncations
-            self.flush_due = False
+            is_due, self.flush_due = self.flush_due, False
+            file_changes = self._file_changes
+            target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
             self._unflushed_records = 0
-            if target > self.recovery_point:
+            if is_due or target > self.recovery_point:
                 try:
-                    self._sync(target)
+                    self._sync(target, truncations)
+                    if file_changes != self._synced_file_changes:
+                        self._sync_directory()
                 except OSError as e:
                     self._sync_has_failed = True
-                    raise self._failed("sync", e) from e
+                    raise self.failed_to("sync", e) from e
+                self._synced_file_changes = file_changes
             with self._state_lock:
                 if self._truncations == truncations:
                     self.recovery_point = max(self.recovery_point, target)
                 return self.recovery_point
 
-    def _sync(self, target: int) -> None:
-        active = self.segments.active
-        for segment in self.segments.from_offset(self.recovery_point):
+    def _sync(self, target: int, truncations: int) -> None:
+        segments = self.segments
+        # A segment that ends at the recovery point may have been sealed since, and then has indexes to be synced.
+        for segment in segments.from_offset(self.recovery_point - 1):
             if segment.base_offset >= target or segment.is_synced:
                 continue
             try:
-                if segment is active:
+                if segment is segments.active:
                     # Its indexes are rebuilt after a crash in any case, because the recovery point lies inside it.
                     segment.log.sync()
                 else:
                     segment.sync()
-                    segment.is_synced = segment is not self.segments.active
+                    with self._state_lock:
+                        # A truncation may have made it the active one again.
+                        segment.is_synced = self._truncations == truncations
             except FileNotFoundError:
                 if not (segment.is_deleted or self.is_deleted):
                     raise
         self.epochs.sync()
-        if self._new_files:
-            self._new_files = False
-            try:
-                sync_directory(self.directory)
-            except FileNotFoundError:
-                if not self.is_deleted:
-                    raise
+
+    def _sync_directory(self) -> None:
+        try:
+            sync_directory(self.directory)
+        except FileNotFoundError:
+            if not self.is_deleted:
+                raise
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether a setting asks for a flush. Appends notice it by themselves; a log that is idle has to be asked."""
@@ -371,13 +401,13 @@ class SegmentedLog:
             segment.write_indexes()
         except OSError as e:
             if not (segment.is_deleted or self.is_deleted):
-                raise self._failed("write indexes of", e) from e
+                raise self.failed_to("write indexes of", e) from e
 
     def take_snapshot(self) -> None:
         try:
             self.producers.take_snapshot()
         except OSError as e:
-            raise self._failed("write the producers of", e) from e
+            raise self.failed_to("write the producers of", e) from e
 
     def close(self, *, clean: bool = True) -> None:
         """Stop using the log. A clean close leaves files that need no recovery; otherwise they stay as they are.
@@ -387,12 +417,13 @@ class SegmentedLog:
         if not clean:
             return
         self.flush()
+        active = self.segments.active
         try:
-            self._seal(self.segments.active)
-            self.segments.active.txn_index.sync()
+            self._seal(active)
+            active.transaction_index.sync()
             self.producers.take_snapshot()
         except OSError as e:
-            raise self._failed("close", e) from e
+            raise self.failed_to("close", e) from e
         self.remove_deleted(0, at_once=True)
 
     def move_to_deleted(self, directory: Path) -> None:

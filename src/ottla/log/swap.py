@@ -10,7 +10,7 @@ from ottla.log.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     offsets_of_files,
     segment_path,
 )
@@ -54,7 +54,7 @@ def finish_swaps(directory: Path) -> None:
 def _remove_replaced(directory: Path, start: int, end: int) -> None:
     for base_offset in offsets_of_files(directory, LOG_SUFFIX):
         if start <= base_offset < end:
-            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
                 segment_path(directory, base_offset, suffix).unlink(missing_ok=True)
 
 

@@ -59,6 +59,8 @@ class Decision:
     """Performed in order once the records are committed; at once if there are none. `Reply`, or the machine's own."""
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
     """Set and cancelled at once."""
+    notes: list[str] = field(default_factory=list)
+    """What the broker's log should say of the decision once it has taken effect; rare events only."""
     producer: tuple[int, int] | None = None
     """Producer id and epoch, if the records belong to that producer's open transaction."""
 
@@ -70,6 +72,7 @@ class Decision:
         self.records += other.records
         self.effects += other.effects
         self.timers += other.timers
+        self.notes += other.notes
         return self
 
 

@@ -76,6 +76,14 @@ class Session(Generic[A]):
         self.expected_epoch = next_epoch(INITIAL_EPOCH)
         self.entries: dict[PartitionKey, _Entry[A]] = {}
 
+    def why_not(self, head: FetchRequestHead) -> ErrorCode | None:
+        """Why an incremental request cannot go on with this session; None if it can."""
+        if self.expected_epoch != head.session_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if self.uses_topic_ids != head.uses_topic_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        return None
+
     def update(self, asked: Iterable[tuple[PartitionKey, A]], forgotten: Iterable[PartitionKey]) -> None:
         for key, wanted in asked:
             entry = self.entries.get(key)
@@ -100,7 +108,7 @@ class FetchContext(Generic[A]):
     ) -> None:
         self._session = session
         self._asked = asked
-        self._incremental = incremental
+        self.is_incremental = incremental
 
     @property
     def session_id(self) -> int:
@@ -126,9 +134,9 @@ class FetchContext(Generic[A]):
             if entry is None:
                 continue
             news = entry.told(result)
-            if carries or news or not self._incremental:
+            if carries or news or not self.is_incremental:
                 selected.append((key, result))
-            if carries and self._incremental:
+            if carries and self.is_incremental:
                 # A partition that was served goes to the end, so that a small size limit starves nobody.
                 session.entries[key] = session.entries.pop(key)
         return selected
@@ -178,6 +186,21 @@ class FetchSessions(Generic[A]):
             return FetchContext(session, asked, incremental=False)
         return self._resume(head, asked, forgotten, now_ms)
 
+    def leave_untold(self, context: FetchContext[A]) -> int:
+        """The id to reply with where the results are not sent after all: a session that was just made is dropped."""
+        if context.is_incremental:
+            return context.session_id
+        self._sessions.pop(context.session_id, None)
+        return NO_SESSION_ID
+
+    def sole_partition(self, head: FetchRequestHead) -> tuple[PartitionKey, A] | None:
+        """The only partition of a session that can go on; None if it cannot, or has others. Changes nothing."""
+        session = self._sessions.get(head.session_id)
+        if session is None or len(session.entries) != 1 or session.why_not(head) is not None:
+            return None
+        ((key, entry),) = session.entries.items()
+        return key, entry.asked
+
     def _resume(
         self,
         head: FetchRequestHead,
@@ -188,10 +211,9 @@ class FetchSessions(Generic[A]):
         session = self._sessions.get(head.session_id)
         if session is None:
             raise KafkaError(code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.expected_epoch != head.session_epoch:
-            raise KafkaError(code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        if session.uses_topic_ids != head.uses_topic_ids:
-            raise KafkaError(code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        error = session.why_not(head)
+        if error is not None:
+            raise KafkaError(code=error)
         session.update(asked, forgotten)
         if not session.entries:
             del self._sessions[head.session_id]

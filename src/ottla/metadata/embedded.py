@@ -19,6 +19,7 @@ from ottla.metadata.store import (
     ANY_VERSION,
     BadVersionError,
     Check,
+    Committed,
     Create,
     CreateSequential,
     Delete,
@@ -43,6 +44,7 @@ CREATE TABLE IF NOT EXISTS node (
     data BLOB NOT NULL,
     version INTEGER NOT NULL,
     created_id INTEGER NOT NULL,
+    modified_id INTEGER NOT NULL DEFAULT 0,
     ephemeral INTEGER NOT NULL,
     next_sequence INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
@@ -85,19 +87,20 @@ class EmbeddedStore:
         def read() -> dict[str, Node]:
             rows = self._connection.execute(
                 # '0' is the character after '/', so this range holds exactly the paths below `path`.
-                "SELECT path, data, version, created_id FROM node WHERE path = ? OR (path > ? AND path < ?)",
+                "SELECT path, data, version, created_id, modified_id FROM node"
+                " WHERE path = ? OR (path > ? AND path < ?)",
                 (path, path + "/", path + "0"),
             )
-            return {row[0]: Node(row[1], row[2], row[3]) for row in rows}
+            return {row[0]: Node(*row[1:]) for row in rows}
 
         return await self._run(read)
 
-    async def commit(self, operations: Sequence[Operation]) -> list[str]:
-        touched = await self._run(lambda: _commit(self._connection, operations))
-        for operation, path in zip(operations, touched, strict=True):
+    async def commit(self, operations: Sequence[Operation]) -> list[Committed]:
+        committed = await self._run(lambda: _commit(self._connection, operations))
+        for operation, done in zip(operations, committed, strict=True):
             if not isinstance(operation, Check):
-                self._tell_watchers(path)
-        return touched
+                self._tell_watchers(done.path)
+        return committed
 
     def watch(self, path: str, watcher: Watcher) -> Callable[[], None]:
         entry = (path, watcher)
@@ -133,52 +136,60 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.executescript(_SCHEMA)
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(node)")}
+    if "modified_id" not in columns:
+        # Written by a version that did not keep it: as if all had been written long ago.
+        connection.execute("ALTER TABLE node ADD COLUMN modified_id INTEGER NOT NULL DEFAULT 0")
     return connection
 
 
 def _get(connection: sqlite3.Connection, path: str) -> Node | None:
-    row = connection.execute("SELECT data, version, created_id FROM node WHERE path = ?", (path,)).fetchone()
+    row = connection.execute(
+        "SELECT data, version, created_id, modified_id FROM node WHERE path = ?", (path,)
+    ).fetchone()
     return Node(*row) if row else None
 
 
-def _commit(connection: sqlite3.Connection, operations: Sequence[Operation]) -> list[str]:
+def _commit(connection: sqlite3.Connection, operations: Sequence[Operation]) -> list[Committed]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         (commit_id,) = connection.execute(
             "UPDATE counter SET value = value + 1 WHERE name = 'commit' RETURNING value"
         ).fetchone()
-        touched = [_apply(connection, operation, commit_id) for operation in operations]
+        committed = [_apply(connection, operation, commit_id) for operation in operations]
         connection.execute("COMMIT")
     except BaseException:
         # After a failed write SQLite may have rolled back by itself.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return touched
+    return committed
 
 
-def _apply(connection: sqlite3.Connection, operation: Operation, commit_id: int) -> str:
+def _apply(connection: sqlite3.Connection, operation: Operation, commit_id: int) -> Committed:
     match operation:
         case Create(path, data, ephemeral):
             _insert(connection, path, data, commit_id, ephemeral=ephemeral)
-            return path
+            return Committed(path, 0)
         case CreateSequential(prefix, data):
             path = f"{prefix}{_next_sequence(connection, _parent(prefix)):010d}"
             _insert(connection, path, data, commit_id, ephemeral=False)
-            return path
+            return Committed(path, 0)
         case Set(path, data, version):
-            _expect(connection, path, version)
-            connection.execute("UPDATE node SET data = ?, version = version + 1 WHERE path = ?", (data, path))
-            return path
+            before = _expect(connection, path, version)
+            connection.execute(
+                "UPDATE node SET data = ?, version = ?, modified_id = ? WHERE path = ?",
+                (data, before + 1, commit_id, path),
+            )
+            return Committed(path, before + 1)
         case Delete(path, version):
             _expect(connection, path, version)
             if connection.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,)).fetchone():
                 raise NotEmptyError(path)
             connection.execute("DELETE FROM node WHERE path = ?", (path,))
-            return path
+            return Committed(path, ANY_VERSION)
         case Check(path, version):
-            _expect(connection, path, version)
-            return path
+            return Committed(path, _expect(connection, path, version))
 
 
 def _insert(connection: sqlite3.Connection, path: str, data: bytes, commit_id: int, *, ephemeral: bool) -> None:
@@ -187,8 +198,9 @@ def _insert(connection: sqlite3.Connection, path: str, data: bytes, commit_id: i
         raise NoNodeError(parent)
     try:
         connection.execute(
-            "INSERT INTO node (path, parent, data, version, created_id, ephemeral) VALUES (?, ?, ?, 0, ?, ?)",
-            (path, parent, data, commit_id, ephemeral),
+            "INSERT INTO node (path, parent, data, version, created_id, modified_id, ephemeral)"
+            " VALUES (?, ?, ?, 0, ?, ?, ?)",
+            (path, parent, data, commit_id, commit_id, ephemeral),
         )
     except sqlite3.IntegrityError:
         raise NodeExistsError(path) from None
@@ -203,12 +215,14 @@ def _next_sequence(connection: sqlite3.Connection, parent: str) -> int:
     return int(row[0])
 
 
-def _expect(connection: sqlite3.Connection, path: str, version: int) -> None:
+def _expect(connection: sqlite3.Connection, path: str, version: int) -> int:
+    """The version the node is at, which must be the one asked for."""
     node = _get(connection, path)
     if node is None:
         raise NoNodeError(path)
     if version not in (ANY_VERSION, node.version):
         raise BadVersionError(path)
+    return node.version
 
 
 def _parent(path: str) -> str:

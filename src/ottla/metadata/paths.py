@@ -15,6 +15,8 @@ BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
 CONFIG_TOPICS = "/config/topics"
 CONFIG_BROKERS = "/config/brokers"
+CONFIG_GROUPS = "/config/groups"
+"""Kafka on ZooKeeper has no settings of groups, so this path is ours; it is like those of topics."""
 CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
 CLUSTER_ID = "/cluster/id"
@@ -28,6 +30,7 @@ PERSISTENT_PATHS = (
     "/config",
     CONFIG_TOPICS,
     CONFIG_BROKERS,
+    CONFIG_GROUPS,
     CONFIG_CHANGES,
     "/config/clients",
     "/config/users",
@@ -54,6 +57,10 @@ def partition_state(name: str, partition: int) -> str:
 
 def topic_config(name: str) -> str:
     return f"{CONFIG_TOPICS}/{quote(name, safe='')}"
+
+
+def group_config(name: str) -> str:
+    return f"{CONFIG_GROUPS}/{quote(name, safe='')}"
 
 
 def broker_config(broker_id: int | None) -> str:

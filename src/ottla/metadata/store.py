@@ -20,6 +20,8 @@ class Node(NamedTuple):
     """How often the data has been set since the node was created."""
     created_id: int
     """A number that grows with every commit: the commit that created the node (ZooKeeper's czxid)."""
+    modified_id: int
+    """The commit that last set its data (mzxid)."""
 
 
 class Create(NamedTuple):
@@ -54,6 +56,14 @@ class Check(NamedTuple):
 
 
 Operation = Create | CreateSequential | Set | Delete | Check
+
+
+class Committed(NamedTuple):
+    """What an operation has come to."""
+
+    path: str
+    version: int
+    """The node's version now; of one that was deleted, ANY_VERSION."""
 
 
 class StoreError(OttlaError):
@@ -103,11 +113,11 @@ class MetadataStore(Protocol):
     async def tree(self, path: str) -> dict[str, Node]:
         """Every node at or below `path`: one read for what a new controller loads."""
 
-    async def commit(self, operations: Sequence[Operation]) -> list[str]:
-        """Does all of it or nothing, durably; returns the path each operation touched.
+    async def commit(self, operations: Sequence[Operation]) -> list[Committed]:
+        """Does all of it or nothing, durably; returns what each operation has come to.
 
         Parents of a created node must exist. Raises a StoreError that names the node which stood in the way, or
-        StoreFailedError if the store could not do it.
+        StoreFailedError if the store cannot say that it did it: it may have, all the same.
         """
 
     def watch(self, path: str, watcher: Watcher) -> Callable[[], None]:

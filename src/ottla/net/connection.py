@@ -11,22 +11,20 @@ import os
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TypeAlias, TypeVar, cast
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar, cast
 
-from ottla import __version__
-from ottla.base.errors import DecodeError, ErrorCode, KafkaError, OttlaError, ProtocolError, kafka_error
+from ottla.base.errors import ErrorCode, KafkaError, OttlaError, ProtocolError
+from ottla.net.negotiation import ask_versions, no_common_version
+from ottla.net.replies import Frame, ToldReply, api_key_of, copy_of, forget
+from ottla.net.sockets import is_refusal, send_now
 from ottla.wire.api_keys import ApiKey
-from ottla.wire.apis import API_TABLE
-from ottla.wire.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.frame import BufferPool, FrameReader
 from ottla.wire.header import encode_request_frame, read_response_header
 from ottla.wire.message import Request, Response
 
 R = TypeVar("R", bound=Response)
-
-Frame: TypeAlias = bytes | Sequence[bytes | memoryview]
-"""A whole request, or its parts."""
 
 DEFAULT_TIMEOUT_MS = 30_000
 MAX_RESPONSE_BYTES = 2**30
@@ -41,8 +39,6 @@ DIRECT_REQUEST_BYTES = 65_536
 """Requests in parts that are this large are written to the socket at once."""
 
 _CORRELATION_ID_BYTES = 4
-_SOFTWARE_NAME = "ottla"
-_FIRST_API_VERSIONS_VERSION = 3
 
 
 class Connection:
@@ -59,7 +55,7 @@ class Connection:
             MAX_RESPONSE_BYTES, buffers or BufferPool(SHARED_BUFFER_BYTES), trusted_bytes=TRUSTED_RESPONSE_BYTES
         )
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[tuple[int, asyncio.Future[memoryview] | _Told]] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[memoryview] | ToldReply]] = deque()
         """Correlation ids in the order of their requests, which is the order of the replies."""
         self._watch: asyncio.Handle | None = None
         """Goes off when the first request of `begin` may be late. Most are answered long before: timers of their own
@@ -71,6 +67,8 @@ class Connection:
         self._used_at_s = self._loop.time()
         self._socket_buffers: dict[int, int] = {}
         self._closed: asyncio.Future[KafkaError] = self._loop.create_future()
+        self.on_late: Callable[[KafkaError], None] | None = None
+        """Called if a request is not answered in time, which ends the connection."""
         self._writable: asyncio.Future[None] | None = None
         self._direct: socket.socket | None = None
         """The same socket, for large requests: event loops put their parts together, or hold the lock while writing."""
@@ -102,8 +100,7 @@ class Connection:
             # A UnicodeError says that it cannot be a name: a part of it is empty, or too long.
             raise connection._network_error("the host name is not known") from e
         except OSError as e:
-            refused = isinstance(e, ConnectionRefusedError)
-            reason = "nothing listens there (connection refused)" if refused else e.strerror or str(e)
+            reason = "nothing listens there (connection refused)" if is_refusal(e) else e.strerror or str(e)
             raise connection._network_error(reason) from e
         if idle_ms >= 0:
             connection._used_at_s = loop.time()
@@ -159,18 +156,19 @@ class Connection:
             async with asyncio.timeout_at(due_s):
                 return await reply
         except TimeoutError as e:
-            self._give_up()
-            raise self._too_late(timeout_ms) from e
+            error = self._too_late(api_key_of(frame), timeout_ms)
+            self._give_up(error)
+            raise error from e
         except asyncio.CancelledError:
-            self._watch_on(reply, due_s, timeout_ms)
+            self._watch_on(reply, ToldReply(forget, api_key_of(frame), due_s, timeout_ms))
             raise
 
-    def _watch_on(self, reply: asyncio.Future[memoryview], due_s: float, timeout_ms: int) -> None:
+    def _watch_on(self, reply: asyncio.Future[memoryview], successor: ToldReply) -> None:
         """Nobody waits for the reply any more. But if it stays out, the connection is dead, and others use it."""
         for place, (correlation_id, waiting) in enumerate(self._waiting):
             if waiting is reply:
-                self._waiting[place] = correlation_id, _Told(_forget, due_s, timeout_ms)
-                self._watch_soon(due_s)
+                self._waiting[place] = correlation_id, successor
+                self._watch_soon(successor.due_s)
                 return
 
     @property
@@ -188,6 +186,7 @@ class Connection:
         encode: Callable[[int], Frame],
         then: Callable[[memoryview | OttlaError], None],
         *,
+        api_key: int,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> None:
         """The same as `exchange` for a connection that `is_writable`: the request is written when this returns.
@@ -196,7 +195,7 @@ class Connection:
         round, and must not raise.
         """
         frame = encode(self._next_correlation_id())
-        reply = _Told(then, self._loop.time() + timeout_ms / 1000, timeout_ms)
+        reply = ToldReply(then, api_key, self._loop.time() + timeout_ms / 1000, timeout_ms)
         self._waiting.append((self._last_correlation_id, reply))
         self._watch_soon(reply.due_s)
         self._write(frame)
@@ -227,6 +226,7 @@ class Connection:
         self.begin(
             lambda correlation_id: encode_request_frame(message, version, correlation_id, self.client_id),
             take,
+            api_key=message.API_KEY,
             timeout_ms=timeout_ms,
         )
 
@@ -242,22 +242,27 @@ class Connection:
 
     def _look_for_late(self) -> None:
         self._watch = None
-        told = (reply for _, reply in self._waiting if isinstance(reply, _Told))
+        told = (reply for _, reply in self._waiting if isinstance(reply, ToldReply))
         first = min(told, key=lambda reply: reply.due_s, default=None)
         if first is None:
             return
         if first.due_s <= self._loop.time():
-            self._give_up((first, self._too_late(first.timeout_ms)))
+            self._give_up(self._too_late(first.api_key, first.timeout_ms), first)
         else:
             self._watch_until(first.due_s)
 
-    def _give_up(self, late: tuple[_Told, KafkaError] | None = None) -> None:
+    def _give_up(self, error: KafkaError, reply: ToldReply | None = None) -> None:
+        """`reply` is whose the error is; without, the caller raises it."""
         # Replies come in order, so everything behind a late one is late as well: the connection is of no more use.
-        self._lose(self._network_error("a request before this one was not answered in time"), abort=True, late=late)
+        reason = "a request before this one was not answered in time"
+        self._lose(self._network_error(reason), abort=True, late=None if reply is None else (reply, error))
+        if self.on_late is not None:
+            self.on_late(error)
 
-    def _too_late(self, timeout_ms: int) -> KafkaError:
+    def _too_late(self, api_key: int, timeout_ms: int) -> KafkaError:
         return KafkaError(
-            f"{self.host}:{self.port} did not answer within {timeout_ms} ms", code=ErrorCode.REQUEST_TIMED_OUT
+            f"connection to {self.host}:{self.port}: no answer to {ApiKey(api_key).name} within {timeout_ms} ms",
+            code=ErrorCode.REQUEST_TIMED_OUT,
         )
 
     async def send(self, message: Request, *, version: int | None = None) -> None:
@@ -273,7 +278,7 @@ class Connection:
         if self._transport is not None and self._transport.is_closing():
             self._lose(self._network_error("it was lost"), abort=False)
         if self.is_closed:
-            raise _copy_of(self._closed.result())
+            raise copy_of(self._closed.result())
 
     def _next_correlation_id(self) -> int:
         self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
@@ -289,41 +294,15 @@ class Connection:
         # What the event loop has yet to write goes first.
         is_idle = not self._transport.get_write_buffer_size()
         if is_idle and self._direct is not None and sum(map(len, frame)) >= DIRECT_REQUEST_BYTES:
-            left = _send_now(self._direct, left)
+            left = send_now(self._direct, left)
         if left:
             self._transport.writelines(left)
 
     # Versions
 
     async def negotiate(self, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
-        """Learns which versions the peer speaks. A broker that does not know ours says which to ask in (KIP-511)."""
-        response = await self._ask_api_versions(_FIRST_API_VERSIONS_VERSION, timeout_ms)
-        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            offered = [entry for entry in response.api_keys if entry.api_key == ApiKey.API_VERSIONS]
-            version = min(offered[0].max_version, _FIRST_API_VERSIONS_VERSION) if offered else 0
-            response = await self._ask_api_versions(version, timeout_ms)
-        if response.error_code:
-            raise kafka_error(response.error_code)
-        self.api_versions = {
-            entry.api_key: range(entry.min_version, entry.max_version + 1) for entry in response.api_keys
-        }
-
-    async def _ask_api_versions(self, version: int, timeout_ms: int) -> ApiVersionsResponse:
-        request = ApiVersionsRequest(client_software_name=_SOFTWARE_NAME, client_software_version=__version__)
-        frame = await self.exchange(
-            lambda correlation_id: encode_request_frame(request, version, correlation_id, self.client_id),
-            timeout_ms=timeout_ms,
-        )
-        _, position = read_response_header(frame, ApiKey.API_VERSIONS, version)
-        # The code comes first in every version, and a broker that refuses the version answers in version 0.
-        error_code = int.from_bytes(frame[position : position + 2], "big", signed=True)
-        if error_code != ErrorCode.UNSUPPORTED_VERSION:
-            return ApiVersionsResponse.decode(frame, version, position)[0]
-        try:
-            return ApiVersionsResponse.decode(frame, 0, position)[0]
-        except DecodeError:
-            # Some peers mix the versions here. The refusal itself is understood, and version 0 always works.
-            return ApiVersionsResponse(error_code=error_code)
+        """Learns which versions the peer speaks."""
+        self.api_versions = await ask_versions(partial(self.exchange, timeout_ms=timeout_ms), self.client_id)
 
     def version_for(self, request_class: type[Request]) -> int:
         """The newest version of a request that both sides speak."""
@@ -335,12 +314,7 @@ class Connection:
             newest = min(ours.stop, theirs.stop) - 1
             if newest >= max(ours.start, theirs.start):
                 return newest
-        name = API_TABLE[request_class.API_KEY].name
-        spoken = f"versions {theirs.start} to {theirs.stop - 1}" if theirs is not None else "no version"
-        raise KafkaError(
-            f"{self.host}:{self.port} speaks {spoken} of {name}, and we speak {ours.start} to {ours.stop - 1}",
-            code=ErrorCode.UNSUPPORTED_VERSION,
-        )
+        raise no_common_version(request_class, theirs, f"{self.host}:{self.port}")
 
     # The end
 
@@ -357,7 +331,7 @@ class Connection:
         else:
             self._idle_watch = self._loop.call_at(due_s, self._close_when_idle, idle_s)
 
-    def _lose(self, error: KafkaError, *, abort: bool, late: tuple[_Told, KafkaError] | None = None) -> None:
+    def _lose(self, error: KafkaError, *, abort: bool, late: tuple[ToldReply, KafkaError] | None = None) -> None:
         """Everybody who waits is told `error`, but for one who has an error of its own."""
         if self.is_closed:
             return
@@ -372,7 +346,7 @@ class Connection:
         waiting, self._waiting = self._waiting, deque()
         for _, reply in waiting:
             if not reply.done():
-                reply.set_exception(late[1] if late is not None and reply is late[0] else _copy_of(error))
+                reply.set_exception(late[1] if late is not None and reply is late[0] else copy_of(error))
         if self._transport is not None:
             if abort:
                 self._transport.abort()
@@ -446,31 +420,6 @@ class Connection:
             writable.set_result(None)
 
 
-class _Told:
-    """Takes the place of a future that nobody waits for: a function is told what became of it, and at once."""
-
-    __slots__ = ("_is_done", "_tell", "due_s", "timeout_ms")
-
-    def __init__(self, tell: Callable[[memoryview | OttlaError], None], due_s: float, timeout_ms: int) -> None:
-        self._tell = tell
-        self._is_done = False
-        self.due_s = due_s
-        self.timeout_ms = timeout_ms
-
-    def done(self) -> bool:
-        return self._is_done
-
-    def set_result(self, frame: memoryview) -> None:
-        self._end(frame)
-
-    def set_exception(self, error: KafkaError) -> None:
-        self._end(error)
-
-    def _end(self, outcome: memoryview | KafkaError) -> None:
-        self._is_done = True
-        self._tell(outcome)
-
-
 class _Receiver(asyncio.BufferedProtocol):
     """What the event loop calls. It receives straight into the buffers of the frame reader."""
 
@@ -496,25 +445,3 @@ class _Receiver(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = "the peer closed it" if exc is None else f"it was lost ({exc})"
         self._connection._lose(self._connection._network_error(reason), abort=False)
-
-
-def _forget(_: memoryview | OttlaError) -> None: ...
-
-
-def _send_now(sock: socket.socket, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
-    """Sends as much as the socket takes; returns what is left. An error is left for the event loop to find."""
-    try:
-        sent = sock.sendmsg(parts)
-    except OSError:
-        return parts
-    left: list[bytes | memoryview] = []
-    for part in parts:
-        if sent < len(part):
-            left.append(memoryview(part)[sent:])
-        sent = max(0, sent - len(part))
-    return left
-
-
-def _copy_of(error: KafkaError) -> KafkaError:
-    """Each waiter gets an exception of its own: a shared one would collect the tracebacks of all of them."""
-    return KafkaError(error.message, code=error.code)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 from ottla.base.errors import ProtocolError
 from ottla.net.channel import Channel, FileTruncatedError
@@ -62,7 +63,6 @@ class ClientConnection:
         "listener",
         "peer_host",
         "peer_port",
-        "principal",
         "state",
     )
 
@@ -80,9 +80,8 @@ class ClientConnection:
         self.listener = listener
         self.peer_host = peer_host
         self.peer_port = peer_port
-        self.principal = "User:ANONYMOUS"
-        self.state: object = None
-        """Whatever the service wants to remember with this connection."""
+        self.state: Any = None
+        """What the service knows of who is at the other end; set by `Service.opened`."""
         self.idle_sweeps = 0
         """How many sweeps for idle connections have passed since anything moved here."""
         self._context = context

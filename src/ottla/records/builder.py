@@ -27,9 +27,9 @@ from ottla.records.batch import (
     pack_batch,
 )
 from ottla.records.compression import Codec, compress
-from ottla.records.reader import Header
 from ottla.records.scan import RecordSpan
 from ottla.records.varint import VARINT_TABLE, VARINT_TABLE_SIZE, encode_varint, read_varint, read_varlong
+from ottla.records.walk import Header
 
 RecordFields: TypeAlias = tuple[bytes | None, bytes | None, Sequence[Header], int]
 

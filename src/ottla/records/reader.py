@@ -6,33 +6,21 @@ Everything is checked as `scan` describes; what is here does the same for whole 
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.base.errors import CorruptBatchError, ErrorCode, InvalidRecordError
+from ottla.base.errors import ErrorCode, InvalidRecordError
 from ottla.base.types import ReadBuffer
 from ottla.records.batch import LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader, TimestampType, read_header
+from ottla.records.faults import check_end, check_timestamps, raise_cut_short
 from ottla.records.runs import MIN_RUN, decode_run
-from ottla.records.scan import (
-    MAX_UNCOMPRESSED,
-    check_end,
-    check_timestamps,
-    raise_cut_short,
-    raise_negative_length,
-    raise_offset_order,
-    raise_wrong_length,
-    read_payload,
-    scan_payload,
-)
-from ottla.records.varint import read_unsigned, read_varint
+from ottla.records.scan import MAX_UNCOMPRESSED, read_payload, scan_payload
+from ottla.records.walk import Header, walk_records
 
-Header: TypeAlias = tuple[str, bytes | None]
 R = TypeVar("R", bound=tuple[Any, ...])
 
 _TIMESTAMP_OF: Final = itemgetter(1)
 _PATIENCE_MAX: Final = 1024
 """How many records at most are read one by one before a run is looked for again."""
-
-_new_tuple = tuple.__new__
 
 
 class Record(NamedTuple):
@@ -89,7 +77,7 @@ def _decode_records(buf: bytes, header: BatchHeader, record_type: type[R]) -> li
         # Where runs are rare they are looked for rarely.
         patience = MIN_RUN if len(records) - before > patience else min(2 * patience, _PATIENCE_MAX)
         before = len(records)
-        pos, last_delta = _decode_each(
+        pos, last_delta = walk_records(
             buf, pos, min(patience, count - before), last_delta, header, record_type, records
         )
         if append_time is None:
@@ -98,145 +86,6 @@ def _decode_records(buf: bytes, header: BatchHeader, record_type: type[R]) -> li
             break
     check_end(buf, pos, last_delta, header)
     return records
-
-
-def _decode_each(
-    buf: bytes,
-    pos: int,
-    count: int,
-    last_delta: int,
-    header: BatchHeader,
-    record_type: type[R],
-    records: list[R],
-) -> tuple[int, int]:
-    """Appends `count` records; returns where they end and the last one's offset delta.
-
-    Varints of one and two bytes are read in line: they are nearly all there are.
-    """
-    base_offset = header.base_offset
-    base_timestamp = header.base_timestamp
-    timestamp = header.max_timestamp
-    has_create_time = not header.attributes & LOG_APPEND_TIME_BIT
-    key: bytes | None
-    value: bytes | None
-    append = records.append
-    new_tuple = _new_tuple
-    for _ in range(count):
-        n = buf[pos]
-        if n < 128:
-            pos += 1
-        else:
-            m = buf[pos + 1]
-            if m < 128:
-                n += (m << 7) - 128
-                pos += 2
-            else:
-                n, pos = read_unsigned(buf, pos, 32)
-        # A negative length makes the end lie before the start, where no record can end.
-        end = pos + (n >> 1) if not n & 1 else -1
-
-        # The first byte of a record holds attributes, of which none are defined.
-        n = buf[pos + 1]
-        if n < 128:
-            pos += 2
-        else:
-            m = buf[pos + 2]
-            if m < 128:
-                n += (m << 7) - 128
-                pos += 3
-            else:
-                n, pos = read_unsigned(buf, pos + 1, 64)
-        if has_create_time:
-            timestamp = base_timestamp + ((n >> 1) ^ -(n & 1))
-
-        n = buf[pos]
-        if n < 128:
-            pos += 1
-        else:
-            m = buf[pos + 1]
-            if m < 128:
-                n += (m << 7) - 128
-                pos += 2
-            else:
-                n, pos = read_unsigned(buf, pos, 32)
-        delta = (n >> 1) ^ -(n & 1)
-        if delta <= last_delta:
-            raise_offset_order(delta, last_delta)
-        last_delta = delta
-
-        n = buf[pos]
-        if n < 128:
-            pos += 1
-        else:
-            m = buf[pos + 1]
-            if m < 128:
-                n += (m << 7) - 128
-                pos += 2
-            else:
-                n, pos = read_unsigned(buf, pos, 32)
-        if n & 1:
-            if n != 1:
-                raise_negative_length("key")
-            key = None
-        else:
-            start = pos
-            pos += n >> 1
-            key = buf[start:pos]
-
-        n = buf[pos]
-        if n < 128:
-            pos += 1
-        else:
-            m = buf[pos + 1]
-            if m < 128:
-                n += (m << 7) - 128
-                pos += 2
-            else:
-                n, pos = read_unsigned(buf, pos, 32)
-        if n & 1:
-            if n != 1:
-                raise_negative_length("value")
-            value = None
-        else:
-            start = pos
-            pos += n >> 1
-            value = buf[start:pos]
-
-        headers: tuple[Header, ...] = ()
-        if buf[pos]:
-            headers, pos = _read_headers(buf, pos)
-        else:
-            pos += 1
-        if pos != end:
-            raise_wrong_length(end)
-        append(new_tuple(record_type, (base_offset + delta, timestamp, key, value, headers)))
-    return pos, last_delta
-
-
-def _read_headers(buf: bytes, pos: int) -> tuple[tuple[Header, ...], int]:
-    """The headers at `pos`, and where they end. A count that is too large runs into the end of the buffer."""
-    count, pos = read_varint(buf, pos)
-    if count < 0 or count > len(buf) - pos:
-        raise CorruptBatchError(f"a record claims {count} headers")
-    headers: list[Header] = []
-    for _ in range(count):
-        length, pos = read_varint(buf, pos)
-        if length < 0:
-            raise_negative_length("header key")
-        start = pos
-        pos += length
-        # Clients that know no text write any bytes here; as in Java they must not make the rest unreadable.
-        name = buf[start:pos].decode(errors="replace")
-        length, pos = read_varint(buf, pos)
-        if length < 0:
-            if length != -1:
-                raise_negative_length("header value")
-            headers.append((name, None))
-        else:
-            start = pos
-            pos += length
-            headers.append((name, buf[start:pos]))
-    return tuple(headers), pos
 
 
 class RecordsInfo(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
-from ottla.client.core.admin_options import ADMIN_OPTIONS
+from ottla.client.core.admin.options import ADMIN_OPTIONS
 from ottla.client.sync import Admin
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     BytesConsumer: TypeAlias = Consumer[bytes | None, bytes | None]
 _Key: TypeAlias = tuple[tuple[str, str], ...]
 
-_CLIENT_ID = "ottla-spark"
+FAIL_FAST = {"bootstrap.fail.fast": "true"}
+"""Spark tries tasks again itself, and whoever starts a query wants to know at once that there is no cluster."""
+
+_DEFAULTS = {"client.id": "ottla-spark", **FAIL_FAST}
 
 _lock = threading.Lock()
 _admins: dict[_Key, Admin] = {}
@@ -30,7 +33,7 @@ _idle_consumers: dict[_Key, BytesConsumer] = {}
 
 def admin_for(client: Mapping[str, str]) -> Admin:
     """The admin client of these settings; those that only consumers have are left out."""
-    settings = {"client.id": _CLIENT_ID, **{name: text for name, text in client.items() if name in ADMIN_OPTIONS}}
+    settings = {**_DEFAULTS, **{name: text for name, text in client.items() if name in ADMIN_OPTIONS}}
     key = _key(settings)
     with _lock:
         if key not in _admins:
@@ -43,7 +46,7 @@ def consumer_for(settings: Mapping[str, str]) -> Iterator[BytesConsumer]:
     """A consumer nobody else uses meanwhile. It is kept for the next one, unless something went wrong with it."""
     from ottla.client.sync import Consumer  # the process that asks for a query's offsets has no use for it
 
-    settings = {"client.id": _CLIENT_ID, **settings}
+    settings = {**_DEFAULTS, **settings}
     key = _key(settings)
     with _lock:
         consumer = _idle_consumers.pop(key, None)

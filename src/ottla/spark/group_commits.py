@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import ottla
 from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
-from ottla.client.core.admin_options import ADMIN_OPTIONS
+from ottla.client.core.admin.options import ADMIN_OPTIONS
 
 _log = logging.getLogger(__name__)
 _COMMIT_TIMEOUT_MS = 10_000

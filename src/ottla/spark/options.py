@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ottla.base.errors import InvalidConfigError
 from ottla.base.options import MAX_LONG, Between, OneOf, Option, OptionSet, Type, Values
-from ottla.client.core.consumer_options import ConsumerSettings, Isolation
+from ottla.client.core.consumer.options import ConsumerSettings, Isolation
 from ottla.spark.offset_places import (
     EARLIEST,
     LATEST,

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from ottla.base.errors import InvalidConfigError, OttlaError
 from ottla.client.sync import Producer
-from ottla.spark.connections import admin_for
+from ottla.spark.connections import FAIL_FAST, admin_for
 from ottla.spark.sink_options import Delivery, SinkOptions
 from ottla.spark.sink_rows import Rows
 from ottla.spark.sink_transactions import (
@@ -163,7 +163,7 @@ def _write_plainly(options: SinkOptions, batches: Iterable[Any]) -> TaskResult:
     rows = Rows(batches, options.topic)
     if rows.are_none:
         return TaskResult(0)
-    with Producer(options.producer) as producer:
+    with Producer({**FAIL_FAST, **options.producer}) as producer:
         return TaskResult(rows.send(producer))
 
 

@@ -22,8 +22,8 @@ from pyspark.sql.types import (
 
 from ottla.base.errors import InvalidConfigError, OttlaError
 from ottla.base.options import OneOf, Option, OptionSet, Type
-from ottla.client.core.admin_options import ADMIN_OPTIONS
-from ottla.client.core.producer_options import ProducerSettings
+from ottla.client.core.admin.options import ADMIN_OPTIONS
+from ottla.client.core.producer.options import ProducerSettings
 from ottla.spark.options import CLIENT_PREFIX, canonical_names, client_properties
 
 DEFAULT_SINK_ID = "ottla-sink"

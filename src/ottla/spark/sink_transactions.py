@@ -39,11 +39,11 @@ from typing import NamedTuple
 
 from ottla.base.errors import ErrorCode, OttlaError
 from ottla.base.types import TopicPartition
-from ottla.client.core.cursors import OffsetAndMetadata
-from ottla.client.core.producer_transaction import PreparedTransaction
+from ottla.client.core.consumer.cursors import OffsetAndMetadata
+from ottla.client.core.producer.transaction import PreparedTransaction
 from ottla.client.errors import ClientError
 from ottla.client.sync import Admin, Producer
-from ottla.spark.connections import admin_for
+from ottla.spark.connections import FAIL_FAST, admin_for
 from ottla.spark.sink_rows import Rows
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def write_task(
         return TaskResult(0)
     topic = rows.first_topic
     name = f"{batch.sink}-{task}"
-    with Producer({**producer_settings, "transactional.id": name}) as producer:
+    with Producer({**FAIL_FAST, **producer_settings, "transactional.id": name}) as producer:
         producer.init_transactions()
         _check_wanted(admin_settings, batch.sink, batch.planned_ms)
         if _marker(admin_settings, name) >= batch.number:
@@ -129,7 +129,7 @@ def write_task_once(
         return TaskResult(0)
     topic = rows.first_topic
     name = f"{job}-{task}"
-    with Producer({**producer_settings, "transactional.id": name}) as producer:
+    with Producer({**FAIL_FAST, **producer_settings, "transactional.id": name}) as producer:
         producer.init_transactions()
         _check_wanted(admin_settings, job, planned_ms)
         return _prepare(producer, name, TopicPartition(topic, 0), None, rows)

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 
 from ottla.base.errors import ErrorCode, InvalidConfigError, OttlaError
 from ottla.base.types import TopicPartition, Uuid
-from ottla.client.core.admin_outcomes import Outcomes
-from ottla.client.core.admin_types import TopicDescription
+from ottla.client.core.admin.outcomes import Outcomes
+from ottla.client.core.admin.types import TopicDescription
 from ottla.client.sync import Admin
 from ottla.spark.connections import admin_for
 from ottla.spark.data_loss import report_loss

@@ -13,8 +13,8 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-import ottla.client.sync.consumer
-import ottla.client.sync.producer
+import ottla.client.sync.consumer.consumer
+import ottla.client.sync.producer.producer
 import ottla.spark.data_source
 import ottla.spark.sink  # noqa: F401  # like those above, for the forks
 

@@ -17,12 +17,14 @@ import uvloop
 from ottla.base.clock import Clock
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.broker.cluster_state import ClusterState, PartitionState
-from ottla.broker.config import BrokerConfig
+from ottla.broker.admission import AccessRules
+from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.node import Broker
-from ottla.broker.topic_admin import NewTopic
+from ottla.broker.startup import start_broker
 from ottla.client.core.settings import merge_settings
-from ottla.machines.cluster.image import NO_LEADER
+from ottla.machines.cluster.controller import DemotionAsked, ElectionAsked, ElectionKind
+from ottla.machines.cluster.state import ClusterState
+from ottla.machines.cluster.topics import NewTopic
 from ottla.testing.faults import Faults
 from ottla.testing.proxy import FaultProxy
 
@@ -48,7 +50,8 @@ class EmbeddedBroker:
     `config` are broker settings by Kafka's names. Without `data_dir` the data lie in a temporary directory that goes
     with the broker. `clock` is what the broker takes the time of records from, and the age of offsets and transactions:
     give it a ManualClock to own it. How long it waits for a client or a timer is always real time. With `network`, a
-    proxy that is running, the clients that come through it are told to come back the same way.
+    proxy that is running, the clients that come through it are told to come back the same way. `access` says who may
+    do what, and how fast; without it everybody may do everything.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class EmbeddedBroker:
         config: Mapping[str, object] | None = None,
         clock: Clock | None = None,
         network: FaultProxy | None = None,
+        access: AccessRules | None = None,
     ) -> None:
         self.faults = Faults()
         self._given_dir = None if data_dir is None else Path(data_dir)
@@ -65,6 +69,7 @@ class EmbeddedBroker:
         self._config = merge_settings(config, {})
         self._clock = clock
         self._network = network
+        self._access = access
         self._port = 0
         self._names = itertools.count(1)
         self._thread: threading.Thread | None = None
@@ -192,9 +197,10 @@ class EmbeddedBroker:
             runner.run(self._serve(config, started))
 
     async def _serve(self, config: BrokerConfig, started: Future[Broker]) -> None:
-        broker = Broker(config, clock=self._clock, make_dispatch=self.faults.make_dispatch)
         try:
-            await broker.start()
+            broker = await start_broker(
+                config, clock=self._clock, make_dispatch=self.faults.make_dispatch, access=self._access
+            )
         except BaseException as e:
             started.set_exception(e)
             return
@@ -206,20 +212,16 @@ class EmbeddedBroker:
         await broker.stop()
 
     async def _demote(self, tp: TopicPartition) -> None:
-        controller = self._running.controller
-        async with controller.mutation:
-            partition = _existing(controller.state, tp)
-            partition.leader = NO_LEADER
-            partition.leader_epoch += 1
-            await controller.commit([controller.state_operation(tp, partition)])
-            partition.partition_epoch += 1
-            await controller.announce([tp])
+        await self._change_leader(tp, DemotionAsked(tp))
 
     async def _elect(self, tp: TopicPartition) -> None:
+        await self._change_leader(tp, ElectionAsked((tp,), ElectionKind.ANEW))
+
+    async def _change_leader(self, tp: TopicPartition, event: DemotionAsked | ElectionAsked) -> None:
         controller = self._running.controller
-        async with controller.mutation:
-            _existing(controller.state, tp)
-            await controller.elect_leaders([tp])
+        _check_exists(controller.state, tp)
+        await controller.submit(event)
+        await controller.delivered([controller.broker_id])
 
     def _stop_thread(self) -> None:
         thread, self._thread = self._thread, None
@@ -239,7 +241,7 @@ class EmbeddedBroker:
             shutil.rmtree(directory)
 
 
-def _existing(state: ClusterState, tp: TopicPartition) -> PartitionState:
+def _check_exists(state: ClusterState, tp: TopicPartition) -> None:
     topic = state.topics.get(tp.topic)
     if topic is None:
         names = ", ".join(sorted(state.topics)) or "none"
@@ -251,7 +253,6 @@ def _existing(state: ClusterState, tp: TopicPartition) -> PartitionState:
             f"topic {tp.topic!r} has no partition {tp.partition}, but 0 to {len(topic.partitions) - 1}",
             code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         )
-    return topic.partitions[tp.partition]
 
 
 def _text(value: object) -> str:

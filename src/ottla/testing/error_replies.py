@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.base.errors import ERRORS, ErrorCode
-from ottla.broker.authorizer import CLUSTER_NAME, Operation, ResourceType
+from ottla.broker.admission import Admission
 from ottla.broker.handler import RequestContext
 from ottla.net.outgoing import Piece
 from ottla.wire.apis import response_class
@@ -37,8 +37,13 @@ class Refused(RequestContext):
             context.position,
         )
 
-    def may(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        return False
+        self.admission = Admission(
+            context.broker.authorizer,
+            context.broker.quotas,
+            listener=context.connection.listener,
+            peer_host=context.connection.peer_host,
+            principal=None,
+        )
 
 
 def with_error(

@@ -1,8 +1,8 @@
 """Fixtures for pytest, which finds them where Ottla is installed.
 
-`ottla_broker` is one broker for the whole session, `ottla` one for each test; `ottla_config`, `ottla_clock` and
-`ottla_network` shape them. This module is imported by every run of pytest, so it imports the broker only when a fixture
-is used.
+`ottla_broker` is one broker for the whole session, `ottla_fresh` (or `ottla`) one for each test; `ottla_config`,
+`ottla_clock` and `ottla_network` shape them. This module is imported by every run of pytest, so it imports the broker
+only when a fixture is used.
 """
 
 from __future__ import annotations
@@ -54,7 +54,13 @@ def ottla_broker(ottla_config: Mapping[str, object]) -> Iterator[EmbeddedBroker]
 
 
 @pytest.fixture
-def ottla(request: pytest.FixtureRequest, ottla_config: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+def ottla(ottla_fresh: EmbeddedBroker) -> EmbeddedBroker:
+    """`ottla_fresh` by a shorter name, for tests that do not use the module of this name."""
+    return ottla_fresh
+
+
+@pytest.fixture
+def ottla_fresh(request: pytest.FixtureRequest, ottla_config: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
     """A broker of the test's own, without any data. `@pytest.mark.ottla({"num.partitions": 3})` adds settings."""
     from ottla.testing.embedded import EmbeddedBroker
 

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.base.errors import ErrorCode
+from ottla.wire.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.broker_process import BrokerProcess
+from tests.interop.groups.scene import wait_until
+from tests.raw_client import RawClient
 
 KIP_848_SESSION_MS = 2_500
 
@@ -27,3 +31,18 @@ def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPro
     code = process.stop()
     assert code == 0, "\n".join(process.log_lines)
     assert process.tracebacks() == []
+
+
+@pytest.fixture
+def group(group_broker: BrokerProcess, new_topic: str) -> str:
+    """The name of a group whose coordinator is ready."""
+    with RawClient(group_broker.port) as client:
+        client.call(FindCoordinatorRequest(key=new_topic), 3)
+        wait_until(lambda: coordinator_is_there(client, new_topic), lambda: "no coordinator")
+    return new_topic
+
+
+def coordinator_is_there(client: RawClient, group: str) -> bool:
+    response = client.call(FindCoordinatorRequest(key=group), 3)
+    assert isinstance(response, FindCoordinatorResponse)
+    return response.error_code == ErrorCode.NONE

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -42,6 +43,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._values: dict[Partition, dict[int, bytes]] = {}
+        self._reads: Counter[tuple[Partition, int]] = Counter()
         self.errors: list[str] = []
 
     def sink(self, member: str) -> MemberSink:
@@ -53,6 +55,7 @@ class Ledger:
 
     def add_record(self, partition: Partition, offset: int, value: bytes) -> None:
         with self._lock:
+            self._reads[partition, offset] += 1
             known = self._values.setdefault(partition, {}).setdefault(offset, value)
         if known != value:
             self.errors.append(f"{partition} has both {known!r} and {value!r} at offset {offset}")
@@ -70,6 +73,11 @@ class Ledger:
         """What was read of each partition, by offset, each record once."""
         with self._lock:
             return {partition: [found[at] for at in sorted(found)] for partition, found in self._values.items()}
+
+    def read_again(self) -> list[tuple[Partition, int]]:
+        """Partition and offset of the records that were read more than once."""
+        with self._lock:
+            return sorted(place for place, times in self._reads.items() if times > 1)
 
     def owners(self) -> dict[Partition, str]:
         """Who has which partition now. Raises if any partition ever had two owners."""

@@ -1,10 +1,16 @@
-"""A member of a classic group, request by request: it joins, syncs and beats when told to, and may lie about itself."""
+"""Members of groups, request by request: they join, sync and beat when told to, and may lie about themselves."""
 
 from __future__ import annotations
 
 from types import TracebackType
 
 from ottla.base.errors import ErrorCode
+from ottla.base.types import Uuid
+from ottla.wire.apis.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    OwnedTopicPartitions,
+)
 from ottla.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ottla.wire.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -21,10 +27,11 @@ JOIN_VERSION = 7
 SYNC_VERSION = 4
 HEARTBEAT_VERSION = 4
 LEAVE_VERSION = 4
+CONSUMER_HEARTBEAT_VERSION = 1
 
 
 class RawMember:
-    """Its `id` and `generation` are what the coordinator last said; tests may overwrite them."""
+    """Of a classic group. Its `id` and `generation` are what the coordinator last said; tests may overwrite them."""
 
     def __init__(
         self,
@@ -36,6 +43,7 @@ class RawMember:
         rebalance_timeout_ms: int = 10_000,
         protocols: tuple[str, ...] = ("range",),
         protocol_type: str = "raw",
+        metadata: bytes = b"",
         client_id: str = "raw",
     ) -> None:
         self.client = RawClient(port, client_id=client_id)
@@ -44,6 +52,7 @@ class RawMember:
         self.id = ""
         self.generation = -1
         self.protocols = protocols
+        self.metadata = metadata
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._protocol_type = protocol_type
@@ -64,7 +73,7 @@ class RawMember:
             member_id=self.id,
             group_instance_id=self.instance_id,
             protocol_type=self._protocol_type,
-            protocols=[JoinGroupRequestProtocol(name=name, metadata=b"") for name in self.protocols],
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=self.metadata) for name in self.protocols],
         )
         self.client.send(request, JOIN_VERSION)
 
@@ -142,3 +151,43 @@ class RawMember:
         response = self.client.call(request, version)
         assert isinstance(response, OffsetCommitResponse)
         return response.topics[0].partitions[0].error_code
+
+
+class RawConsumerMember:
+    """A member of a KIP-848 group that says everything in every heartbeat, and owns what it was last told to own."""
+
+    def __init__(self, port: int, group: str, name: str, topic: str, *, rebalance_timeout_ms: int = 600_000) -> None:
+        self.client = RawClient(port, client_id=name)
+        self.name = name
+        self.epoch = 0
+        self.owned: frozenset[tuple[Uuid, int]] = frozenset()
+        self._group = group
+        self._topic = topic
+        self._rebalance_timeout_ms = rebalance_timeout_ms
+
+    def __enter__(self) -> RawConsumerMember:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.__exit__()
+
+    def beat(self, *, listing: frozenset[tuple[Uuid, int]] | None = None) -> ConsumerGroupHeartbeatResponse:
+        """`listing` is what it claims to own instead of what it was told."""
+        owned = self.owned if listing is None else listing
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._group,
+            member_id=self.name,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=self._rebalance_timeout_ms,
+            subscribed_topic_names=[self._topic],
+            topic_partitions=[OwnedTopicPartitions(topic_id=key, partitions=[index]) for key, index in sorted(owned)],
+        )
+        response = self.client.call(request, CONSUMER_HEARTBEAT_VERSION)
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        assert response.error_code == ErrorCode.NONE, response
+        assert response.assignment is not None, "a full heartbeat is answered with the whole assignment"
+        self.epoch = response.member_epoch
+        self.owned = frozenset(
+            (t.topic_id, index) for t in response.assignment.topic_partitions for index in t.partitions
+        )
+        return response

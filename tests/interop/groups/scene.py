@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.base.errors import ErrorCode
@@ -24,6 +24,7 @@ from tests.interop.peers.peer import PATIENCE_S
 from tests.raw_client import RawClient
 
 LOOK_EVERY_S = 0.05
+OUR_MEMBER_PROCESS = (sys.executable, "-m", "tests.interop.groups.member_process")
 NOT_YET = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
@@ -78,10 +79,10 @@ class ThreadMember:
 class ProcessMember:
     """A member in a process of its own, which can be stopped and killed."""
 
-    def __init__(self, seat: Seat, ledger: Ledger) -> None:
+    def __init__(self, seat: Seat, ledger: Ledger, program: Sequence[str] = OUR_MEMBER_PROCESS) -> None:
         self.seat = seat
         self._ledger = ledger
-        command = [sys.executable, "-m", "tests.interop.groups.member_process", json.dumps(dataclasses.asdict(seat))]
+        command = [*program, json.dumps(dataclasses.asdict(seat))]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -109,9 +110,15 @@ class ProcessMember:
     def thaw(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
+    def leave(self) -> None:
+        self._process.terminate()
+        assert self._process.wait(PATIENCE_S) == 0, f"{self.seat.name} did not end well"
+        self._reader.join(PATIENCE_S)
+        self._ledger.gone(self.seat.name)
+
     def kill(self) -> float:
         self._process.kill()
-        self._process.wait()
+        self._process.wait(PATIENCE_S)
         self._reader.join(PATIENCE_S)
         self._ledger.gone(self.seat.name)
         return time.monotonic()
@@ -150,12 +157,12 @@ class Scene:
         self._members.append(member)
         return member
 
-    def join_in_process(self, name: str, **settings: Any) -> ProcessMember:
-        member = ProcessMember(self.seat(name, **settings), self.ledger)
+    def join_in_process(self, name: str, program: Sequence[str] = OUR_MEMBER_PROCESS, **settings: Any) -> ProcessMember:
+        member = ProcessMember(self.seat(name, **settings), self.ledger, program)
         self._members.append(member)
         return member
 
-    def leave(self, member: ThreadMember) -> None:
+    def leave(self, member: ThreadMember | ProcessMember) -> None:
         self._members.remove(member)
         member.leave()
 

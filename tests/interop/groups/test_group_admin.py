@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from tests.interop.groups.test_members_come_and_go import all_of
 from tests.interop.peers.confluent import LOG, make_topic
 from tests.interop.peers.peer import PATIENCE_S
 from tests.raw_client import RawClient
+from tests.waiting import run_async
 
 pytestmark = pytest.mark.interop
 
@@ -255,4 +255,4 @@ def test_aiokafka_lists_and_describes_groups_and_reads_offsets(groups: Groups) -
         finally:
             await admin.close()
 
-    asyncio.run(run())
+    run_async(run())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ from tests.interop.peers import aiokafka_client, kafka_python
 from tests.interop.peers.confluent import consumer, make_topic, poll_messages
 from tests.interop.peers.peer import PATIENCE_S
 from tests.raw_client import RawClient
+from tests.waiting import run_async
 
 pytestmark = pytest.mark.interop
 
@@ -93,7 +93,7 @@ def test_aiokafka_commits_and_reads_back(group_broker: BrokerProcess, topic: str
             await reader.commit({partitions[0]: (4, "here, ça va"), partitions[2]: 7})
             assert [await reader.committed(partition) for partition in partitions] == [4, None, 7]
 
-    asyncio.run(scenario())
+    run_async(scenario())
     with RawClient(group_broker.port) as client:
         assert committed_offsets(client, topic) == {(topic, 0): 4, (topic, 2): 7}
 
@@ -123,7 +123,7 @@ def offsets_read_by_aiokafka(bootstrap: str, topic: str, count: int) -> list[int
             reader.subscribe([topic])
             return [record.offset for record in await aiokafka_client.poll_records(reader, count)]
 
-    return asyncio.run(scenario())
+    return run_async(scenario())
 
 
 @pytest.mark.parametrize(

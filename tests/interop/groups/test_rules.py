@@ -21,24 +21,11 @@ from tests.interop.groups.raw_member import RawMember
 from tests.interop.groups.scene import committed_offsets, describe, wait_until
 from tests.interop.peers.confluent import make_topic
 from tests.raw_client import RawClient
+from tests.waiting import repeat_until
 
 pytestmark = pytest.mark.interop
 
 METADATA_LIMIT = 4096
-
-
-@pytest.fixture
-def group(group_broker: BrokerProcess, new_topic: str) -> str:
-    with RawClient(group_broker.port) as client:
-        client.call(FindCoordinatorRequest(key=new_topic), 3)
-        wait_until(lambda: coordinator_is_there(client, new_topic), lambda: "no coordinator")
-    return new_topic
-
-
-def coordinator_is_there(client: RawClient, group: str) -> bool:
-    response = client.call(FindCoordinatorRequest(key=group), 3)
-    assert isinstance(response, FindCoordinatorResponse)
-    return response.error_code == ErrorCode.NONE
 
 
 def state(broker: BrokerProcess, group: str) -> str:
@@ -221,37 +208,41 @@ def test_offsets_of_a_group_that_is_not_of_consumers_stay_while_it_has_members(
 
 
 def test_a_silent_member_is_out_when_its_session_is_over(group_broker: BrokerProcess, group: str) -> None:
-    with RawMember(group_broker.port, group, session_timeout_ms=1_000) as member:
+    with RawMember(group_broker.port, group, session_timeout_ms=2_000, rebalance_timeout_ms=600_000) as member:
         member.join_alone()
         begun_s = time.monotonic()
-        for _ in range(3):
+        last_s = begun_s
+        for _ in range(5):
             time.sleep(0.5)
+            # The session begins anew when the broker hears of the member, which is before the member hears back.
+            last_s = time.monotonic()
             assert member.heartbeat() == 0
-        last_s = time.monotonic()
         wait_until(lambda: state(group_broker, group) == "Empty", lambda: state(group_broker, group))
-        assert last_s - begun_s >= 1.5
-        assert 1.0 <= time.monotonic() - last_s <= 3.0
+        assert last_s - begun_s >= 2.5
+        assert time.monotonic() - last_s >= 2.0
         assert member.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_rebalance_does_not_wait_for_a_silent_member_for_ever(group_broker: BrokerProcess, group: str) -> None:
     port = group_broker.port
-    with RawMember(port, group, rebalance_timeout_ms=1_000) as silent, RawMember(port, group) as member:
+    long_ms = 120_000  # so that it is not the session that ends
+    with (
+        RawMember(port, group, session_timeout_ms=long_ms, rebalance_timeout_ms=1_000) as silent,
+        RawMember(port, group, session_timeout_ms=long_ms) as member,
+    ):
         silent.join_alone()
         member._rebalance_timeout_ms = 1_000
         begun_s = time.monotonic()
         joined = member.join()
-        assert 0.9 <= time.monotonic() - begun_s <= 3.0
+        assert time.monotonic() - begun_s >= 0.9
         assert [item.member_id for item in joined.members] == [member.id]
 
 
 def test_members_that_never_sync_are_out_after_the_rebalance_timeout(group_broker: BrokerProcess, group: str) -> None:
-    with RawMember(group_broker.port, group, rebalance_timeout_ms=1_000) as member:
+    with RawMember(group_broker.port, group, session_timeout_ms=120_000, rebalance_timeout_ms=1_000) as member:
         assert member.join().error_code == 0
         begun_s = time.monotonic()
-        while member.heartbeat() == 0:
-            assert time.monotonic() - begun_s < 3.0
-            time.sleep(0.1)
+        repeat_until(lambda: member.heartbeat() != 0, lambda: time.sleep(0.1))
         assert time.monotonic() - begun_s >= 0.9
         assert state(group_broker, group) == "Empty"
 
@@ -313,7 +304,7 @@ def test_an_instance_of_the_new_kind_is_not_taken_from_who_has_it(
     assert beat("m", first.member_epoch, instance_id="i").error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_group_changes_its_kind_only_while_it_is_empty(
+def test_a_group_whose_members_are_no_consumers_changes_its_kind_only_while_it_is_empty(
     group_broker: BrokerProcess, group: str, beat: Callable[..., ConsumerGroupHeartbeatResponse]
 ) -> None:
     def kinds() -> tuple[str, str]:

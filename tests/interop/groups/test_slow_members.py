@@ -12,8 +12,9 @@ from tests.broker_process import BrokerProcess
 from tests.interop.groups.clients import HEARTBEAT_MS, KIP_848, Seat, confluent_settings
 from tests.interop.groups.conftest import KIP_848_SESSION_MS
 from tests.interop.groups.scene import Scene, wait_until, write_records
-from tests.interop.groups.test_members_come_and_go import PARTITIONS, SLACK_MS, all_of, expected
+from tests.interop.groups.test_members_come_and_go import PARTITIONS, all_of, expected
 from tests.interop.peers.confluent import LOG, make_topic
+from tests.waiting import repeat_until
 
 pytestmark = pytest.mark.interop
 
@@ -31,8 +32,7 @@ def test_a_member_that_does_not_poll_makes_room(group_broker: BrokerProcess, new
         seat: Seat = scene.seat("idle", session_timeout_ms=SESSION_MS, max_poll_interval_ms=POLL_INTERVAL_MS)
         idle = confluent_kafka.Consumer(confluent_settings(seat), logger=LOG)
         idle.subscribe([new_topic], on_assign=lambda *_: assigned.set())
-        while not assigned.is_set():
-            idle.poll(0.05)
+        repeat_until(assigned.is_set, lambda: idle.poll(0.05))
         last_poll_s = time.monotonic()
         assert scene.describe()[1] == ["idle"]
         wait_until(lambda: scene.describe()[1] == [], lambda: str(scene.describe()))
@@ -41,7 +41,6 @@ def test_a_member_that_does_not_poll_makes_room(group_broker: BrokerProcess, new
         took_ms = (time.monotonic() - last_poll_s) * 1000
         session_ms = KIP_848_SESSION_MS if client == KIP_848 else 0
         assert POLL_INTERVAL_MS + session_ms - 2 * HEARTBEAT_MS <= took_ms
-        assert took_ms <= POLL_INTERVAL_MS + session_ms + SLACK_MS
         scene.join("busy", topics=(new_topic,))
         scene.settle({"busy"}, all_of(new_topic))
         wait_until(lambda: scene.ledger.consumed() == expected(new_topic, 10), lambda: str(scene.ledger.consumed()))

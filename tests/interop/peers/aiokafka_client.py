@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError, for_code
 
 from tests.interop.dataset import MESSAGE_BYTES_LIMIT, Received, Sample
 from tests.interop.peers.peer import LONG_WAIT_MS, PATIENCE_S, SHORT_POLL_MS, Peer, RefusedError
+from tests.waiting import run_async
 
 
 def producer(bootstrap: str, **settings: Any) -> AIOKafkaProducer:
@@ -64,7 +65,7 @@ class Aiokafka(Peer):
             if code:
                 raise for_code(code)
 
-        asyncio.run(run())
+        run_async(run())
 
     def can_send(self, sample: Sample) -> bool:
         return sample.key is not None or sample.value is not None
@@ -90,7 +91,7 @@ class Aiokafka(Peer):
                     await asyncio.gather(*sends)
 
         try:
-            asyncio.run(run())
+            run_async(run())
         except KafkaError as e:
             raise RefusedError(e.errno, str(e)) from e
 
@@ -102,7 +103,7 @@ class Aiokafka(Peer):
                 reader.seek(assigned, offset)
                 return [received(record) for record in await poll_records(reader, count)]
 
-        return asyncio.run(run())
+        return run_async(run())
 
     def read_from_time(self, bootstrap: str, topic: str, timestamp_ms: int, count: int) -> list[Received]:
         async def run() -> list[Received]:
@@ -116,7 +117,7 @@ class Aiokafka(Peer):
                     reader.seek(assigned, found.offset)
                 return [received(record) for record in await poll_records(reader, count)]
 
-        return asyncio.run(run())
+        return run_async(run())
 
     def read_at_end(
         self, bootstrap: str, topic: str, end_offset: int, once_waiting: Callable[[], None]
@@ -130,4 +131,4 @@ class Aiokafka(Peer):
                 await asyncio.to_thread(once_waiting)
                 return [received(record) for record in await poll_records(reader, 1)]
 
-        return asyncio.run(run())
+        return run_async(run())

@@ -124,7 +124,7 @@ class Kcat(Peer):
             assert process.returncode == 0, errors
         finally:
             process.kill()
-            process.wait()
+            process.wait(PATIENCE_S)
         return _parse_all(output)
 
 

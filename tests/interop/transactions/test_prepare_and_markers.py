@@ -16,10 +16,10 @@ import pytest
 
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
-from ottla.broker import transaction_coordinator
-from ottla.broker.config import BrokerConfig
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.coordinators.markers import Marker, Markers
 from ottla.broker.node import Broker
-from ottla.broker.txn_markers import Marker, write_marker
+from ottla.broker.startup import start_broker
 from tests.broker_process import BrokerProcess
 from tests.integration.calls import create_topic
 from tests.interop.coordinator_requests import LOADING
@@ -52,19 +52,22 @@ class BrokerInThread:
         self._settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data_dir)} | QUICK_TRANSACTIONS
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self.broker = Broker(BrokerConfig(self._settings))
+        self._broker: Broker | None = None
 
     @property
     def port(self) -> int:
-        return self.broker.endpoints[0].port
+        assert self._broker is not None
+        return self._broker.endpoints[0].port
 
     def __enter__(self) -> BrokerInThread:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self.broker.start(), self._loop).result(20)
+        starting = start_broker(BrokerConfig(self._settings))
+        self._broker = asyncio.run_coroutine_threadsafe(starting, self._loop).result(20)
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self.broker.stop(), self._loop).result(20)
+        if self._broker is not None:
+            asyncio.run_coroutine_threadsafe(self._broker.stop(), self._loop).result(20)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(20)
         self._loop.close()
@@ -75,13 +78,15 @@ def markers_written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     """Only partitions below this number get their marker, and the offsets of groups only if all of them do."""
     allowed: int = request.param
 
-    async def write_some(broker: Broker, tp: TopicPartition, marker: Marker, *, wait_ms: int) -> None:
+    write = Markers.write
+
+    async def write_some(self: Markers, tp: TopicPartition, marker: Marker, *, wait_ms: int) -> None:
         if tp.partition >= allowed or (tp.topic != TOPIC and allowed < PARTITIONS):
             await asyncio.Event().wait()
-        await write_marker(broker, tp, marker, wait_ms=wait_ms)
+        await write(self, tp, marker, wait_ms=wait_ms)
 
-    monkeypatch.setattr(transaction_coordinator, "write_marker", write_some)
-    monkeypatch.setattr(transaction_coordinator, "write_marker_at_once", lambda *_: False)
+    monkeypatch.setattr(Markers, "write", write_some)
+    monkeypatch.setattr(Markers, "write_at_once", lambda *_: False)
     yield allowed
 
 

@@ -24,7 +24,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from ottla.spark.connect.database import open_database
 from ottla.spark.connect.database_target import Target
 from ottla.spark.session import build_session
-from tests.spark.drivers.faults import FaultyBatchWriter, FaultyDataSource, place
+from tests.spark.drivers.faults import PATIENCE_S, FaultyBatchWriter, FaultyDataSource, place
 
 ROWS_BY_DRIVER = 20_000
 """A batch that has more of them goes into PostgreSQL by way of the tasks."""
@@ -55,7 +55,9 @@ def start(
         writer = into_database(frame, target, database, checkpoint)
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     # Spark gives the process of a source ten seconds to report; on a busy machine several at once do not make it.
+    deadline = time.monotonic() + PATIENCE_S
     while query.isActive and query.status["message"].startswith("Initializing"):
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     return query
 

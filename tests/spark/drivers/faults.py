@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 import ottla
-from ottla.client.core.producer_transaction import PreparedTransaction
+from ottla.client.core.producer.transaction import PreparedTransaction
 from ottla.spark import sink, sink_transactions
 from ottla.spark.connect.batch_writer import BatchWriter
 from ottla.spark.data_source import OttlaDataSource

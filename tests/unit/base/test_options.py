@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from ottla.base.errors import ErrorCode, InvalidConfigError
 from ottla.base.options import (
     MAX_DOUBLE,
+    MAX_INT,
     MAX_LONG,
     Between,
     EachOf,
@@ -19,6 +22,7 @@ from ottla.base.options import (
     Secret,
     Type,
     Value,
+    Values,
     format_value,
 )
 
@@ -41,6 +45,7 @@ def refusal(declared: Option, text: str | None) -> str:
         (Type.BOOLEAN, "TRUE", True),
         (Type.BOOLEAN, " false ", False),
         (Type.INT, "-2147483648", -(2**31)),
+        (Type.INT, "2147483647", MAX_INT),
         (Type.INT, " +7 ", 7),
         (Type.SHORT, "32767", 32767),
         (Type.LONG, "9223372036854775807", MAX_LONG),
@@ -130,6 +135,36 @@ def test_values_know_what_was_given_and_their_types() -> None:
     assert values.flag("flag")
     with pytest.raises(TypeError, match="flag is not an integer"):
         values.integer("flag")
+
+
+def test_a_value_is_given_only_as_what_it_is() -> None:
+    given: dict[str, Value] = {
+        "flag": True,
+        "integer": 3,
+        "number": 2.5,
+        "text": "t",
+        "list": ("a", "b"),
+        "secret": Secret("s"),
+        "null": None,
+    }
+    values = Values(given, given)
+    reads: dict[str, tuple[Callable[[str], object], dict[str, object]]] = {
+        "a boolean": (values.flag, {"flag": True}),
+        "an integer": (values.integer, {"integer": 3}),
+        "a number": (values.number, {"integer": 3.0, "number": 2.5}),
+        "text": (values.text, {"text": "t"}),
+        "a list": (values.items_of, {"list": ("a", "b")}),
+        "a password": (values.secret, {"secret": "s", "null": None}),
+    }
+    for kind, (read, expected) in reads.items():
+        for name in given:
+            if name in expected:
+                assert read(name) == expected[name]
+            else:
+                with pytest.raises(TypeError, match=f"{name} is not {kind}"):
+                    read(name)
+    assert values.optional_integer("null") is values.optional_text("null") is None
+    assert (values.optional_integer("integer"), values.optional_text("text")) == (3, "t")
 
 
 def test_a_name_cannot_be_declared_twice() -> None:

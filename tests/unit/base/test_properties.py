@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.base.errors import InvalidConfigError
-from ottla.base.properties import parse_properties
+from ottla.base.properties import Property, parse_properties
 
 
 @pytest.mark.parametrize(
@@ -31,12 +30,18 @@ from ottla.base.properties import parse_properties
     ],
 )
 def test_rules(text: str, expected: dict[str, str]) -> None:
-    assert parse_properties(text) == expected
+    assert values(text) == expected
 
 
-def test_a_broken_unicode_escape_names_its_line() -> None:
-    with pytest.raises(InvalidConfigError, match=r"line 2: b: \\u must be followed by four"):
-        parse_properties("a=1\nb=\\u00g0")
+def values(text: str) -> dict[str, str]:
+    return {found.name: found.value for found in parse_properties(text)}
+
+
+def test_a_broken_unicode_escape_is_a_problem_of_its_line_only() -> None:
+    first, broken, last = parse_properties("a=1\n\nb=\\u00g0\nc=3")
+    assert (first, last) == (Property(1, "a", "1"), Property(4, "c", "3"))
+    assert (broken.line, broken.name) == (3, "b")
+    assert broken.problem == "b: \\u must be followed by four hexadecimal digits"
 
 
 def _escaped(text: str) -> str:
@@ -47,4 +52,4 @@ def _escaped(text: str) -> str:
 @given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=12), max_size=5))
 def test_whatever_is_escaped_comes_back(properties: dict[str, str]) -> None:
     text = "\n".join(f"{_escaped(key)}={_escaped(value)}" for key, value in properties.items())
-    assert parse_properties(text) == properties
+    assert values(text) == properties

@@ -1,12 +1,27 @@
-"""What a handler looks at of a connection, without a socket."""
+"""What the broker looks at of a connection, without a socket."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.broker.dispatch import Dispatch
+from ottla.broker.node import Broker
 
 
 @dataclass
 class LocalConnection:
-    principal: str = "User:ANONYMOUS"
     peer_host: str = "127.0.0.1"
     listener: str = "PLAINTEXT"
+    state: Any = None
+    mutes_ms: list[int] = field(default_factory=list)
+
+    def mute(self, duration_ms: int) -> None:
+        self.mutes_ms.append(duration_ms)
+
+
+def connected(broker: Broker, **fields: Any) -> Any:
+    """A connection as the broker's handlers find it."""
+    connection: Any = LocalConnection(**fields)
+    Dispatch(broker, broker.handlers).opened(connection)
+    return connection

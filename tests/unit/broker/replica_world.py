@@ -16,6 +16,7 @@ from ottla.log.log_dir import LogDirs
 from ottla.records.builder import NewRecord, build_batch
 from ottla.wire.apis.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from ottla.wire.apis.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from tests.waiting import run_async
 
 BROKER = 1
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -76,4 +77,4 @@ def in_world(
         finally:
             world.log_dirs.close()
 
-    asyncio.run(run())
+    run_async(run())

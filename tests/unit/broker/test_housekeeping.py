@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 from ottla.base.types import NIL_UUID, TopicPartition
+from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.housekeeping import Housekeeping
 from ottla.log.checkpoints import PARTITION_METADATA, read_offsets, read_partition_metadata
 from ottla.log.config import LogConfig
@@ -17,7 +16,7 @@ from tests.unit.broker.replica_world import TOPIC_ID, ReplicaWorld, in_world
 
 
 def housekeeping(world: ReplicaWorld) -> Housekeeping:
-    return Housekeeping(cast(Any, SimpleNamespace(replicas=world.replicas, clock=world.clock)))
+    return Housekeeping(world.replicas, world.clock, BrokerConfig({}))
 
 
 def fails(*_: object) -> None:

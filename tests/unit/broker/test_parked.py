@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from ottla.broker.parked import Parked, Waitable
+from tests.waiting import run_async
 
 LONG_MS = 60_000
 
@@ -32,7 +33,7 @@ def run(scenario: Callable[[Parked], Awaitable[None]]) -> None:
     async def start() -> None:
         await scenario(Parked(asyncio.get_running_loop()))
 
-    asyncio.run(start())
+    run_async(start())
 
 
 async def next_turn() -> None:

@@ -14,18 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.base.errors import ErrorCode, ProtocolError
-from ottla.broker.config import BrokerConfig
+from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.handler import RequestContext
 from ottla.broker.node import Broker
-from ottla.broker.topic_admin import NewTopic
+from ottla.broker.startup import start_broker
+from ottla.log.stage import NOT_STAGED, Stage
+from ottla.machines.cluster.topics import NewTopic
 from ottla.net.outgoing import Piece
 from ottla.net.service import Deferred
 from ottla.records.builder import NewRecord, build_batch
 from ottla.records.compression import Codec
 from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from ottla.wire.header import encode_request_frame, read_request_header, read_response_header
-from tests.unit.broker.local_connection import LocalConnection
+from tests.unit.broker.local_connection import connected
+from tests.waiting import run_async
 
 NOW_MS = 1_700_000_000_000
 LONG, SHORT = "way-a", "way-b"
@@ -51,8 +54,8 @@ class Running:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     loop = asyncio.new_event_loop()
     directory = tmp_path_factory.mktemp("broker") / "data"
-    broker = Broker(BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory)}))
-    loop.run_until_complete(broker.start())
+    config = BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory)})
+    broker = loop.run_until_complete(start_broker(config))
     yield Running(broker, Dispatch(broker, broker.handlers), loop)
     loop.run_until_complete(broker.stop())
     loop.close()
@@ -75,8 +78,8 @@ def request_frame(
 def by_the_long_way(running: Running, frame: memoryview) -> Any:
     api_key, version, correlation_id, client_id, position = read_request_header(frame)
     context = RequestContext(
-        running.broker, LocalConnection(), api_key, version, correlation_id, client_id, frame, position  # type: ignore[arg-type]
-    )  # fmt: skip
+        running.broker, connected(running.broker), api_key, version, correlation_id, client_id, frame, position
+    )
     return running.broker.handlers[api_key].handle(context)
 
 
@@ -94,8 +97,8 @@ def ask(call: Callable[[], Any]) -> object:
         return str(e).replace(SHORT, LONG)
 
 
-def _batch(size: int, count: int, codec: Codec, fields: dict[str, Any]) -> bytes:
-    records = [NewRecord(None, b"v" * size, (), NOW_MS) for _ in range(count)]
+def _batch(size: int, count: int, codec: Codec, fields: dict[str, Any], key: bytes | None = None) -> bytes:
+    records = [NewRecord(key, b"v" * size, (), NOW_MS) for _ in range(count)]
     return build_batch(records, codec=codec, **fields)
 
 
@@ -117,7 +120,14 @@ _producers = st.one_of(
         st.sampled_from([False, False, False, True]),
     ),
 )
-_batches = st.builds(_batch, st.integers(0, 300), st.integers(1, 2), st.sampled_from(list(Codec)), _producers)
+_batches = st.builds(
+    _batch,
+    st.integers(0, 300),
+    st.integers(1, 2),
+    st.sampled_from(list(Codec)),
+    _producers,
+    st.sampled_from([b"k", None]),
+)
 _records = st.one_of(_batches, _batches, _batches.map(_damaged), st.just(b""), st.none(), st.just(b"short"))
 _requests = st.tuples(
     _records,
@@ -128,23 +138,50 @@ _requests = st.tuples(
 )
 
 
-@settings(max_examples=40, deadline=None)
-@given(groups=st.lists(st.lists(_requests, min_size=1, max_size=5), min_size=1, max_size=4))
-def test_both_ways_are_the_same(running: Running, groups: list[list[Any]]) -> None:
+_topic_settings = st.sampled_from(
+    [
+        {},
+        {},
+        {"segment.bytes": "700"},
+        {"cleanup.policy": "compact"},
+        {"compression.type": "lz4"},
+        {"max.message.bytes": "250"},
+        {"message.timestamp.before.max.ms": "1000"},
+    ]
+)
+
+
+class _ClosedStage(Stage):
+    """Even behind its handler a batch has a short way; this one sends all of them the long way."""
+
+    def add(self, records: memoryview, leader_epoch: int, now_ms: int) -> int:
+        return NOT_STAGED
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    groups=st.lists(st.lists(_requests, min_size=1, max_size=5), min_size=1, max_size=4),
+    topic_settings=_topic_settings,
+)
+def test_both_ways_are_the_same(running: Running, groups: list[list[Any]], topic_settings: dict[str, str]) -> None:
     broker = running.broker
     for topic in (LONG, SHORT):
         if topic in broker.image.topics:
             running.wait_for(broker.topic_admin.delete(topic))
-        running.wait_for(broker.topic_admin.create(NewTopic(topic, 1, 1)))
+        running.wait_for(broker.topic_admin.create(NewTopic(topic, 1, 1, configs=topic_settings)))
+
+    connection = connected(broker)
 
     def run() -> None:
+        log = broker.replicas.led(LONG, 0).log
+        log.stage = _ClosedStage(log, log.stage.rules)
         for group in groups:
             expected, got = [], []
             for records, version, acks, partition, transactional_id in group:
                 more = {"acks": acks, "partition": partition, "transactional_id": transactional_id}
                 frames = [request_frame(topic, version, records, **more) for topic in (LONG, SHORT)]
                 expected.append(ask(lambda frame=frames[0]: by_the_long_way(running, frame)))  # type: ignore[misc]
-                got.append(ask(lambda frame=frames[1]: running.dispatch.handle(LocalConnection(), frame)))  # type: ignore[misc,arg-type]
+                got.append(ask(lambda frame=frames[1]: running.dispatch.handle(connection, frame)))  # type: ignore[misc]
             running.dispatch.settle()
             for one, other in zip(expected, got, strict=True):
                 if isinstance(one, str):
@@ -154,7 +191,7 @@ def test_both_ways_are_the_same(running: Running, groups: list[list[Any]]) -> No
             logs = [broker.replicas.led(topic, 0).log for topic in (LONG, SHORT)]
             assert logs[0].log_end_offset == logs[1].log_end_offset
             assert logs[0].high_watermark == logs[1].high_watermark
-            files = [os.pread(log.segments.active.log.fd, 1 << 20, 0) for log in logs]
+            files = [[(s.base_offset, os.pread(s.log.fd, s.size, 0)) for s in log.segments.all()] for log in logs]
             assert files[0] == files[1]
 
     running.in_loop(run)
@@ -163,16 +200,16 @@ def test_both_ways_are_the_same(running: Running, groups: list[list[Any]]) -> No
 def test_a_failed_write_is_told_to_everybody_it_concerns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data")}
-        broker = Broker(BrokerConfig(config))
-        await broker.start()
+        broker = await start_broker(BrokerConfig(config))
         try:
             await broker.topic_admin.create(NewTopic(LONG, 1, 1))
             dispatch = Dispatch(broker, broker.handlers)
+            connection = connected(broker)
 
             def produce() -> Any:
                 records = _batch(10, 1, Codec.NONE, {})
                 frame = request_frame(LONG, 9, records, acks=-1, partition=0, transactional_id=None)
-                return dispatch.handle(LocalConnection(), frame)  # type: ignore[arg-type]
+                return dispatch.handle(connection, frame)
 
             first = produce()
             dispatch.settle()
@@ -190,7 +227,7 @@ def test_a_failed_write_is_told_to_everybody_it_concerns(tmp_path: Path, monkeyp
         finally:
             await broker.stop()
 
-    asyncio.run(run())
+    run_async(run())
 
 
 def _no_space(*_: Any) -> int:

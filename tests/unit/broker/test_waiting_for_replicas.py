@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 
 from ottla.base.clock import ManualClock
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.base.types import TopicPartition, random_uuid
-from ottla.broker.commit_wait import wait_committed
-from ottla.broker.coordinator_runtime import CoordinatorRuntime, Shard
+from ottla.base.ids import Ids
+from ottla.base.types import TopicPartition
+from ottla.broker.coordinators.commit_wait import wait_committed
+from ottla.broker.coordinators.pending_reply import PendingResult
+from ottla.broker.coordinators.runtime import CoordinatorRuntime, Shard
 from ottla.broker.parked import Parked
-from ottla.broker.pending_reply import PendingResult
 from ottla.broker.replicas import Partition, Replicas
 from ottla.log.config import LogConfig
 from ottla.log.log_dir import LogDirs
@@ -25,6 +27,7 @@ from ottla.records.builder import NewRecord, build_batch
 from ottla.wire.apis.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from ottla.wire.message import StoredRecord
 from ottla.wire.stored.transaction_state import TransactionLogKey
+from tests.waiting import run_async
 
 BROKER = 1
 TOPIC = "states"
@@ -76,7 +79,7 @@ class World:
         state = LeaderAndIsrPartitionState(
             partition_index=0, leader=BROKER, leader_epoch=self.epoch, isr=list(isr), replicas=list(isr)
         )
-        topic = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=random_uuid(), partition_states=[state])
+        topic = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=Ids().uuid(), partition_states=[state])
         existing = self.replicas.find(TOPIC, 0)
         if existing is not None:
             topic.topic_id = existing.topic_id
@@ -115,6 +118,7 @@ def in_world(tmp_path: Path, scenario: Callable[[World], Awaitable[None]]) -> No
             client_code=lambda code: ErrorCode.COORDINATOR_NOT_AVAILABLE,
             partition_count=lambda: 1,
             commit_timeout_ms=50,
+            notes=logging.getLogger("test"),
         )
         replicas.watch_topic(TOPIC, runtime)
         try:
@@ -123,11 +127,18 @@ def in_world(tmp_path: Path, scenario: Callable[[World], Awaitable[None]]) -> No
             await runtime.stop()
             log_dirs.close()
 
-    asyncio.run(run())
+    run_async(run())
 
 
 def append(world: World, partition: Partition) -> int:
     batch = memoryview(bytearray(build_batch([NewRecord(b"k", b"v", (), 1)])))
+    return world.replicas.append(partition, batch, requires_all_replicas=True, now_ms=1).last_offset
+
+
+def append_name(world: World, partition: Partition, name: str) -> int:
+    """A record that the coordinator has not decided, as markers are."""
+    key = TransactionLogKey(transactional_id=name).encode_versioned(0)
+    batch = memoryview(bytearray(build_batch([NewRecord(key, None, (), 1)])))
     return world.replicas.append(partition, batch, requires_all_replicas=True, now_ms=1).last_offset
 
 
@@ -176,6 +187,28 @@ def test_after_the_time_limit_the_client_is_refused_but_the_rest_still_happens(t
     in_world(tmp_path, scenario)
 
 
+def test_what_a_decision_has_to_say_is_said_once_it_is_committed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "test")
+
+    async def scenario(world: World) -> None:
+        await world.lead(BROKER, 2)
+        pending: PendingResult[str] = PendingResult()
+        shard = world.shard()
+        decision = shard.machine.add("a", pending)
+        decision.notes.append("a was added")
+        world.runtime.run(shard, decision)
+        with pytest.raises(KafkaError):
+            await asyncio.wait_for(pending.future, 5)
+        assert caplog.messages == []
+        await world.lead(BROKER)
+        await asyncio.sleep(0)
+        assert caplog.messages == ["a was added"]
+
+    in_world(tmp_path, scenario)
+
+
 def test_losing_the_leadership_drops_the_shard_and_refuses_who_waits(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         partition = await world.lead(BROKER, 2)
@@ -212,6 +245,85 @@ def test_a_shard_is_loaded_again_under_a_new_epoch(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
         assert world.shard().machine.seen == ["a", "b"]
         assert world.performed[-1] == ("loaded", 2)
+
+    in_world(tmp_path, scenario)
+
+
+def test_a_shard_is_used_once_all_that_was_replayed_is_committed(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        partition = await world.lead(BROKER)
+        world.runtime.run(world.shard(), world.shard().machine.add("a", object()))
+        await world.lead(BROKER, 2)
+        world.runtime.run(world.shard(), world.shard().machine.add("b", object()))
+        world.performed.clear()
+        await world.lead(BROKER, 2, epoch=5)
+        for _ in range(20):
+            # Longer than the time limit of a decision: nothing but the replicas ends this.
+            await asyncio.sleep(0.01)
+            assert world.performed == []
+            with pytest.raises(KafkaError) as loading:
+                world.shard()
+            assert loading.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        # What is appended meanwhile is replayed, and waited for, too.
+        last_offset = append_name(world, partition, "c")
+        await world.lead(BROKER)
+        assert partition.log.high_watermark > last_offset
+        while world.runtime.is_loading:
+            await asyncio.sleep(0.01)
+        assert world.shard().machine.seen == ["a", "b", "c"]
+        assert world.performed == [("loaded", 3)]
+
+    in_world(tmp_path, scenario)
+
+
+def test_a_shard_that_is_lost_while_it_waits_is_dropped(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        partition = await world.lead(BROKER, 2)
+        world.runtime.run(world.shard(), world.shard().machine.add("a", object()))
+        await world.lead(BROKER, 2, epoch=5)
+        await asyncio.sleep(0.1)
+        partition.leader = None
+        world.runtime.partition_changed(partition)
+        world.replicas.moved(partition)
+        await asyncio.sleep(0.1)
+        with pytest.raises(KafkaError) as gone:
+            world.shard()
+        assert gone.value.code == ErrorCode.NOT_COORDINATOR
+        assert not partition.waiters
+        assert ("loaded", 1) not in world.performed
+
+    in_world(tmp_path, scenario)
+
+
+def test_an_answer_shows_only_what_is_committed(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.lead(BROKER)
+        shard = world.shard()
+        assert world.runtime.is_committed(shard)
+        await world.lead(BROKER, 2)
+        world.runtime.run(shard, shard.machine.add("a", object()))
+        assert not world.runtime.is_committed(shard)
+        answer = world.runtime.when_committed(shard, list(shard.machine.seen))
+        await asyncio.sleep(0)
+        assert not answer.done()
+        await world.lead(BROKER)
+        assert await asyncio.wait_for(answer, 5) == ["a"]
+        assert world.runtime.is_committed(shard)
+
+    in_world(tmp_path, scenario)
+
+
+def test_an_answer_is_refused_at_once_when_the_shard_is_lost(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await world.lead(BROKER, 2)
+        shard = world.shard()
+        world.runtime.run(shard, shard.machine.add("a", object()))
+        answer = world.runtime.when_committed(shard, "shows a")
+        world.runtime.drop(shard, KafkaError(code=ErrorCode.NOT_COORDINATOR))
+        await asyncio.sleep(0)
+        with pytest.raises(KafkaError) as refused:
+            answer.result()
+        assert refused.value.code == ErrorCode.NOT_COORDINATOR
 
     in_world(tmp_path, scenario)
 

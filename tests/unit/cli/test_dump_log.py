@@ -10,7 +10,7 @@ from ottla.cli.main import main
 from ottla.log.config import LogConfig
 from ottla.log.producer_state import ProducerEntry, StoredBatch, encode_snapshot
 from ottla.log.segment import Segment
-from ottla.log.txn_index import AbortedTransaction, TxnIndex
+from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from ottla.records.control import end_transaction_marker
@@ -131,7 +131,7 @@ def test_the_time_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_the_transaction_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "00000000000000000000.txnindex"
-    index = TxnIndex(path, 0)
+    index = TransactionIndex(path, 0)
     index.append(AbortedTransaction(9, 1, 4, 5))
     index.write_pending()
     lines, _ = dump(capsys, "--files", str(path))
@@ -160,3 +160,10 @@ def test_what_cannot_be_shown_is_one_sentence(
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_a_damaged_snapshot_is_said_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "00000000000000000007.snapshot"
+    path.write_bytes(b"\0" * 30)
+    assert main(["dump-log", "--files", str(path)]) == 1
+    assert f"{path} is no valid snapshot: " in capsys.readouterr().err

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.base.errors import InvalidConfigError
 from ottla.cli.lines import LineError, LineParser, ParsedLine, PlainRecord, RecordFormatter
-from ottla.client.core.consumer_record import make_record_class
+from ottla.client.core.consumer.record import make_record_class
 from ottla.records.batch import TimestampType
 
 KEYED = {"parse.key": "true"}

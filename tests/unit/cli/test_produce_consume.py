@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -18,8 +17,9 @@ from ottla.cli.consume import parse_start
 from ottla.cli.main import main
 from ottla.cli.produce import input_lines
 from ottla.cli.terminal import UsageError
-from ottla.client.core.consumer_options import EARLIEST, LATEST
+from ottla.client.core.consumer.options import EARLIEST, LATEST
 from ottla.client.core.metadata import BrokerAddress
+from tests.waiting import run_async
 
 OTTLA = [sys.executable, "-m", "ottla.cli.main"]
 
@@ -149,7 +149,7 @@ def collect(fd: int) -> list[bytes]:
     async def all_lines() -> list[bytes]:
         return [line async for lines in input_lines(fd) for line in lines]
 
-    return asyncio.run(all_lines())
+    return run_async(all_lines())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from ottla.cli.main import main
 from ottla.cli.terminal import Output, UsageError
 from ottla.cli.topics import Filters, parse_assignment
 from ottla.cli.topics_output import Description, kafka_lines, partition_matches, show
-from ottla.client.core.admin_types import TopicDescription
+from ottla.client.core.admin.types import TopicDescription
 from ottla.client.core.topic_info import PartitionInfo
 
 EVERYTHING = Filters(False, False, False, False, False)

@@ -11,23 +11,23 @@ import pytest
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition, Uuid
 from ottla.client.aio import Admin
-from ottla.client.core.admin_groups import (
+from ottla.client.core.admin.groups import (
     describe_classic_groups_call,
     list_group_offsets_call,
     list_groups_call,
     remove_members_call,
 )
-from ottla.client.core.admin_outcomes import GRACE_TRIES, Outcomes, admin_error, tries_again
-from ottla.client.core.admin_partitions import hanging, list_offsets_call, list_transactions_call
-from ottla.client.core.admin_topics import create_topics_call, delete_topics_call, describe_topics_call
-from ottla.client.core.admin_types import (
+from ottla.client.core.admin.outcomes import GRACE_TRIES, Outcomes, admin_error, tries_again
+from ottla.client.core.admin.partitions import hanging, list_offsets_call, list_transactions_call
+from ottla.client.core.admin.topics import create_topics_call, delete_topics_call, describe_topics_call
+from ottla.client.core.admin.types import (
     ConfigResource,
     NewTopic,
     OffsetSpec,
     ProducerDescription,
     TransactionDescription,
 )
-from ottla.client.core.group_protocol import encode_assignment
+from ottla.client.core.group.protocol import encode_assignment
 from ottla.client.errors import ClientError
 from ottla.wire.apis.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.wire.apis.consumer_group_describe import DescribedGroup as DescribedConsumerGroup

@@ -12,8 +12,10 @@ import pytest
 
 import ottla
 from ottla.base.errors import ErrorCode
-from ottla.client.core import admin_acls, admin_quotas, admin_scram
-from ottla.client.core.admin_access_types import (
+from ottla.client.core.admin import acls as admin_acls
+from ottla.client.core.admin import quotas as admin_quotas
+from ottla.client.core.admin import scram as admin_scram
+from ottla.client.core.admin.access_types import (
     EVERY_ACL,
     QUOTA_ANY,
     QUOTA_DEFAULT,
@@ -28,8 +30,8 @@ from ottla.client.core.admin_access_types import (
     ScramMechanism,
     ScramUpsertion,
 )
-from ottla.client.core.admin_arguments import sort_out
-from ottla.client.core.admin_outcomes import Call
+from ottla.client.core.admin.arguments import sort_out
+from ottla.client.core.admin.outcomes import Call
 from ottla.client.errors import ClientError
 from ottla.wire.apis import alter_client_quotas, describe_client_quotas, describe_user_scram_credentials
 from ottla.wire.apis.alter_user_scram_credentials import (

@@ -11,15 +11,15 @@ import pytest
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
 from ottla.client.aio import Admin
-from ottla.client.core import admin_replicas
-from ottla.client.core.admin_access_types import (
+from ottla.client.core.admin import replicas as admin_replicas
+from ottla.client.core.admin.access_types import (
     AclBinding,
     AclOperation,
     AclResourceType,
     ScramMechanism,
     ScramUpsertion,
 )
-from ottla.client.core.admin_types import ElectionType, PartitionReassignment
+from ottla.client.core.admin.types import ElectionType, PartitionReassignment
 from ottla.client.errors import ClientError
 from ottla.wire.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -11,7 +11,7 @@ import pytest
 
 from ottla.base.types import TopicPartition
 from ottla.client import errors
-from ottla.client.core.producer_batch import copy_of
+from ottla.client.core.producer.batch import copy_of
 from ottla.client.errors import ClientError, ErrorCode
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ClientError)]

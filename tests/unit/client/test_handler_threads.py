@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from ottla.client.aio.handler_threads import HandlerThreads
+from ottla.client.aio.processing.handler_threads import HandlerThreads
 
 PATIENCE_S = 30.0
 

@@ -47,8 +47,9 @@ def test_between_calls_the_loop_goes_on_in_its_own_thread(shared: SharedLoop) ->
     done = threading.Event()
 
     async def later() -> None:
-        while threading.current_thread().name != "the-keeper":
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(PATIENCE_S):
+            while threading.current_thread().name != "the-keeper":
+                await asyncio.sleep(0.001)
         names.append(await thread_name())
         done.set()
 
@@ -135,7 +136,9 @@ def test_who_has_the_loop_without_running_it_must_not_wait_for_it_either(shared:
         return "done"
 
     outcome = None
+    deadline_s = time.monotonic() + PATIENCE_S
     while outcome is None:
+        assert time.monotonic() < deadline_s
         # Right after a call the loop rests.
         shared.call(thread_name())
         outcome = shared.try_without_running(work)

@@ -98,6 +98,21 @@ def test_coordinators_may_append_several_batches(log: PartitionLog) -> None:
     assert [r.value for r in read_all(log)] == [b"a", b"b", b"c"]
 
 
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (batch(b"v" * 200, base_offset=5), ErrorCode.MESSAGE_TOO_LARGE),
+        (with_field(batch(b"a", b"b"), 23, (5).to_bytes(4, "big")), ErrorCode.INVALID_RECORD),
+    ],
+    ids=["too large", "miscounted"],
+)
+def test_coordinators_keep_to_these_rules_as_well(make_log: MakeLog, records: memoryview, code: ErrorCode) -> None:
+    log = make_log(max_message_bytes=200)
+    with pytest.raises(KafkaError) as raised:
+        log.append_as_leader(records, leader_epoch=0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+    assert (raised.value.code, log.log_end_offset) == (code, 0)
+
+
 def test_producer_id_needs_a_sequence(log: PartitionLog) -> None:
     assert refusal(log, batch(producer_id=7, producer_epoch=0)) is ErrorCode.INVALID_RECORD
     assert refusal(log, batch(transactional=True)) is ErrorCode.INVALID_RECORD
@@ -133,6 +148,12 @@ def test_only_future_limited_needs_no_decoding(make_log: MakeLog) -> None:
 
 
 def test_clients_must_not_stamp_append_time(log: PartitionLog) -> None:
+    assert refusal(log, batch(log_append_time_ms=NOW_MS)) is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_keys_are_judged_before_append_time(make_log: MakeLog) -> None:
+    log = make_log(cleanup_policy=frozenset({"compact"}))
+    assert refusal(log, batch(log_append_time_ms=NOW_MS, key=None)) is ErrorCode.INVALID_RECORD
     assert refusal(log, batch(log_append_time_ms=NOW_MS)) is ErrorCode.INVALID_TIMESTAMP
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ottla.log.index_file import CorruptIndexError, IndexFile
 from ottla.log.offset_index import OffsetIndex
 from ottla.log.time_index import TimeIndex
-from ottla.log.txn_index import AbortedTransaction, TxnIndex
+from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "on_disk.json").read_text())
 BASE = 1000
@@ -59,14 +59,14 @@ def test_time_index_bytes(time_index: TimeIndex) -> None:
 
 
 def test_txn_index_bytes(tmp_path: Path) -> None:
-    index = TxnIndex(tmp_path / "i.txnindex", BASE)
+    index = TransactionIndex(tmp_path / "i.txnindex", BASE)
     index.create()
     index.write_pending()
     assert not index.path.exists()
     index.append(AbortedTransaction(4000, 1003, 1015, 1016))
     index.write_pending()
     assert index.path.read_bytes() == golden_bytes(".txnindex")
-    assert TxnIndex(index.path, BASE).entries() == [(4000, 1003, 1015, 1016)]
+    assert TransactionIndex(index.path, BASE).entries() == [(4000, 1003, 1015, 1016)]
 
 
 def test_active_file_is_presized_and_sealed_file_is_trimmed(offset_index: OffsetIndex) -> None:
@@ -189,8 +189,8 @@ def test_pending_entries_are_written_beside_appends(offset_index: OffsetIndex) -
 
 class TestTxnIndex:
     @pytest.fixture
-    def index(self, tmp_path: Path) -> TxnIndex:
-        index = TxnIndex(tmp_path / "i.txnindex", 0)
+    def index(self, tmp_path: Path) -> TransactionIndex:
+        index = TransactionIndex(tmp_path / "i.txnindex", 0)
         index.create()
         for entry in ((1, 0, 10, 5), (2, 5, 20, 15), (3, 15, 30, 31)):
             index.append(AbortedTransaction(*entry))
@@ -208,22 +208,24 @@ class TestTxnIndex:
             (31, 40, [], False),
         ],
     )
-    def test_overlapping(self, index: TxnIndex, start: int, end: int, producers: list[int], is_complete: bool) -> None:
+    def test_overlapping(
+        self, index: TransactionIndex, start: int, end: int, producers: list[int], is_complete: bool
+    ) -> None:
         found, complete = index.overlapping(start, end)
         assert ([entry.producer_id for entry in found], complete) == (producers, is_complete)
 
-    def test_truncation(self, index: TxnIndex) -> None:
+    def test_truncation(self, index: TransactionIndex) -> None:
         index.write_pending()
         index.truncate_to(20)
         index.append(AbortedTransaction(4, 15, 25, 26))
         index.write_pending()
-        assert [entry.producer_id for entry in TxnIndex(index.path, 0).entries()] == [1, 4]
+        assert [entry.producer_id for entry in TransactionIndex(index.path, 0).entries()] == [1, 4]
 
     @pytest.mark.parametrize(
         "damage", [bytes(34), b"\xff" * 34, bytes(33), b"\x00\x01" + bytes(32)], ids=["zero", "ones", "short", "v1"]
     )
-    def test_damage(self, index: TxnIndex, damage: bytes) -> None:
+    def test_damage(self, index: TransactionIndex, damage: bytes) -> None:
         index.write_pending()
         index.path.write_bytes(index.path.read_bytes() + damage)
         with pytest.raises(CorruptIndexError):
-            TxnIndex(index.path, 0).entries()
+            TransactionIndex(index.path, 0).entries()

@@ -46,7 +46,7 @@ def index_bytes(log: PartitionLog) -> list[object]:
             segment.base_offset,
             bytes(segment.offset_index.entries()),
             bytes(segment.time_index.entries()),
-            segment.txn_index.entries(),
+            segment.transaction_index.entries(),
         )
         for segment in log.segments.all()
     ]

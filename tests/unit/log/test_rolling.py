@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from ottla.base.errors import LogDirError, OffsetOutOfRangeError
 from ottla.log.file import LogFile
 from ottla.log.partition_log import PartitionLog
 from ottla.log.segment import Segment
+from ottla.log.transaction_index import TransactionIndex
 from tests.unit.log.samples import NOW_MS, MakeLog, append, batch, idempotent, read_all, reopen
 
 
@@ -39,8 +41,6 @@ def test_by_time_of_the_records(make_log: MakeLog) -> None:
 
 
 def test_time_is_counted_from_the_first_batch_after_a_restart_too(make_log: MakeLog) -> None:
-    from tests.unit.log.samples import reopen
-
     log = make_log(segment_ms=1000)
     append(log, timestamp=NOW_MS)
     append(log, timestamp=NOW_MS + 900)
@@ -68,6 +68,16 @@ def test_jitter_only_shortens_and_is_the_same_each_time(make_log: MakeLog) -> No
     assert bases(log) == [0]
     append(log, timestamp=NOW_MS + 1001 - jitter)
     assert bases(log) == [0, 2]
+
+
+def test_time_is_counted_anew_after_a_truncation(make_log: MakeLog) -> None:
+    log = make_log(segment_ms=1000)
+    append(log, timestamp=NOW_MS)
+    append(log, timestamp=NOW_MS)
+    log.truncate_to(0)
+    append(log, timestamp=NOW_MS - 5000)
+    append(log, timestamp=NOW_MS)
+    assert bases(log) == [0, 1]
 
 
 def test_by_a_full_index(make_log: MakeLog) -> None:
@@ -121,6 +131,37 @@ def test_the_old_segment_is_completed(make_log: MakeLog) -> None:
     assert old.offset_index.path.stat().st_size == 0
     assert (log.directory / f"{2:020d}.snapshot").exists()
     assert log.flush_due
+
+
+def test_a_sealed_segment_is_synced_with_its_indexes(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records may be durable already when it is sealed; the recovery point then says that nothing is checked."""
+    append(log)
+    old = log.segments.active
+    assert log.flush() == 1
+    assert not old.is_synced
+    log.roll(now_ms=NOW_MS)
+    synced: list[Path] = []
+    monkeypatch.setattr(TransactionIndex, "sync", lambda index: synced.append(index.path))
+    assert log.flush() == 1
+    assert old.is_synced
+    assert synced == [old.transaction_index.path]
+    append(log)
+    assert log.flush() == 2
+    assert synced == [old.transaction_index.path], "once is enough, and the active one needs none"
+
+
+def test_a_clean_close_removes_what_was_dropped(make_log: MakeLog) -> None:
+    log = make_log(file_delete_delay_ms=1 << 40)
+    append(log)
+    log.roll(now_ms=NOW_MS)
+    append(log)
+    log.advance_high_watermark(2)
+    log.advance_log_start_offset(1)
+    log.remove_deleted(NOW_MS)
+    dropped = [name for name in files(log) if name.endswith(".deleted")]
+    assert f"{0:020d}.log.deleted" in dropped
+    log.close()
+    assert not [name for name in files(log) if name.endswith(".deleted")]
 
 
 def test_preallocation(make_log: MakeLog) -> None:
@@ -249,17 +290,30 @@ def test_settings_reach_open_segments(log: PartitionLog) -> None:
 
 
 def test_space_is_reserved_in_proportion_and_given_back(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int, bool]] = []
+    reserve_behind = LogFile.reserve_behind
+
+    def reserves(file: LogFile, position: int, length: int) -> bool:
+        is_reserved = reserve_behind(file, position, length)
+        asked.append((position, length, is_reserved))
+        return is_reserved
+
+    monkeypatch.setattr(LogFile, "reserve_behind", reserves)
     monkeypatch.setattr("ottla.log.segment._RESERVE_FROM_BYTES", 400_000)
     log = make_log()
     file = log.segments.active.log
     while file.size() < 400_000:
+        assert not asked
         append(log, b"x" * 50_000)
         assert file.allocated_bytes() - file.size() < 50_000
+    reserved_at = file.size()
     append(log, b"x" * 1000)
     size = file.size()
-    if file.allocated_bytes() - size < 50_000:
-        pytest.skip("this file system reserves nothing behind the end of a file")
-    assert file.allocated_bytes() - size <= size // 4 + 8192
+    [(position, length, is_reserved)] = asked
+    assert (position, length) == (reserved_at, reserved_at // 4)
+    # Not every file system keeps space behind the end of a file; one that does must have it now.
+    if is_reserved:
+        assert 50_000 < file.allocated_bytes() - size <= size // 4 + 8192
     killed = reopen(log, is_clean=False)
     assert killed.segments.active.log.size() == size
     assert len(read_all(killed)) == len(read_all(log))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 
 import pytest
 
+from ottla.log.file import LogFile
 from ottla.log.partition_log import PartitionLog
-from tests.unit.log.samples import NOW_MS, MakeLog, batch, read_all, reopen
+from tests.unit.log.interleaving import every_step
+from tests.unit.log.samples import NOW_MS, MakeLog, append, batch, read_all, reopen
+from tests.waiting import join
 
 
 class Busy:
@@ -32,8 +36,7 @@ class Busy:
 
     def __exit__(self, *exc: object) -> None:
         self._stop.set()
-        for thread in self._threads:
-            thread.join()
+        join(*self._threads)
         assert not self._errors
 
 
@@ -65,3 +68,85 @@ def test_flushing_beside_truncation(log: PartitionLog) -> None:
     assert log.log_end_offset == 600
     assert log.flush() == 600
     assert [r.offset for r in read_all(reopen(log, is_clean=False))] == list(range(600))
+
+
+def _roll(log: PartitionLog) -> None:
+    log.roll(now_ms=NOW_MS)
+    append(log)
+
+
+def _drop_the_first_segment(log: PartitionLog) -> None:
+    log.advance_log_start_offset(2)
+
+
+def _truncate(log: PartitionLog) -> None:
+    log.truncate_to(5)
+    append(log)
+
+
+def _begin_anew(log: PartitionLog) -> None:
+    log.truncate_fully_and_start_at(100)
+    append(log)
+
+
+class TestEveryMomentOfAFlush:
+    """Whenever a flush and a change of the segments meet: what lies below the recovery point was synced."""
+
+    @pytest.fixture
+    def synced(self, monkeypatch: pytest.MonkeyPatch) -> dict[LogFile, int]:
+        """How far each log file was synced. Nothing really is: a few hundred flushes would take long."""
+        synced: dict[LogFile, int] = {}
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, lambda fd: None)
+        monkeypatch.setattr(LogFile, "sync", lambda file: synced.update({file: os.fstat(file.fd).st_size}))
+        return synced
+
+    @pytest.fixture
+    def make_segments(self, make_log: MakeLog) -> Callable[[], PartitionLog]:
+        """Four segments of two batches; the recovery point is in the middle of the second."""
+
+        def make() -> PartitionLog:
+            log = make_log(segment_index_bytes=400)
+            for number in range(4):
+                if number:
+                    log.roll(now_ms=NOW_MS)
+                append(log)
+                if number == 1:
+                    assert log.flush() == 3
+                append(log)
+            log.advance_high_watermark(log.log_end_offset)
+            return log
+
+        return make
+
+    @staticmethod
+    def check(log: PartitionLog, synced: dict[LogFile, int]) -> None:
+        assert log.recovery_point <= log.log_end_offset
+        for segment in log.segments.all():
+            if segment.base_offset < log.recovery_point:
+                assert segment.position_of(log.recovery_point) <= synced.get(segment.log, 0)
+
+    @pytest.mark.parametrize("change", [_roll, _drop_the_first_segment, _truncate, _begin_anew])
+    @pytest.mark.parametrize("flush_is_inside", [True, False])
+    def test_nothing_is_left_out(
+        self,
+        make_segments: Callable[[], PartitionLog],
+        synced: dict[LogFile, int],
+        change: Callable[[PartitionLog], None],
+        flush_is_inside: bool,
+    ) -> None:
+        first: Callable[[PartitionLog], object] = change
+        second: Callable[[PartitionLog], object] = PartitionLog.flush
+        if not flush_is_inside:
+            first, second = second, first
+        steps = 0
+        for run in every_step(first, second, may_interrupt=lambda log: not log._state_lock.locked()):
+            log = make_segments()
+            run(log)
+            self.check(log, synced)
+            append(log)
+            assert log.flush() == log.log_end_offset
+            self.check(log, synced)
+            synced.clear()
+            steps += 1
+        assert steps > 30

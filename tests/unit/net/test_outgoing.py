@@ -103,6 +103,28 @@ def test_a_range_beyond_the_end_of_its_file_is_an_error(
             sockets[1].recv(1 << 16)
 
 
+def test_a_piece_that_is_taken_in_parts_is_not_all_before_its_last_part() -> None:
+    class Narrow:
+        """Takes a little, then nothing until it is asked again."""
+
+        def __init__(self) -> None:
+            self.taken = b""
+            self._is_open = True
+
+        def send(self, data: bytes | memoryview, flags: int) -> int:
+            self._is_open = not self._is_open
+            if self._is_open:
+                raise BlockingIOError
+            self.taken += bytes(data[:10])
+            return min(len(data), 10)
+
+    channel = Narrow()
+    outgoing = Outgoing(channel)  # type: ignore[arg-type]
+    outgoing.extend([bytes(range(25))])
+    assert [outgoing.flush() for _ in range(3)] == [Flushed.BLOCKED, Flushed.BLOCKED, Flushed.ALL]
+    assert channel.taken == bytes(range(25))
+
+
 def test_one_flush_sends_a_bounded_amount(stored: StoredFile) -> None:
     class Bottomless:
         """Takes whatever it is given."""

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import resource
@@ -13,6 +12,7 @@ import pytest
 from ottla.base.errors import StartError
 from ottla.net.limits import ConnectionLimits
 from ottla.net.server import IDLE_SWEEPS, Server, is_same_machine
+from tests.waiting import join, run_async
 
 from .conftest import Client, ScriptedService, StartServer, framed
 
@@ -47,7 +47,7 @@ def test_large_frames_between_small_ones(start_server: StartServer) -> None:
     sender = threading.Thread(target=client.send, args=bodies)
     sender.start()
     received = [client.receive() for _ in bodies]
-    sender.join()
+    join(sender)
     assert received == bodies
 
 
@@ -150,7 +150,7 @@ def test_stop_lets_replies_leave_and_refuses_new_connections(start_server: Start
     assert client.receive() == b"late"
     assert client.receive() == b"echo"
     assert client.is_closed_by_server()
-    stopping.join()
+    join(stopping)
     with pytest.raises(ConnectionRefusedError):
         Client(running.port)
 
@@ -175,7 +175,7 @@ def test_a_taken_port_and_an_unknown_host_are_said_in_one_sentence() -> None:
             server.listen("PLAINTEXT", "no-such-host.invalid", 0)
         server.close()
 
-    asyncio.run(run())
+    run_async(run())
 
 
 def test_several_listeners_tell_connections_apart(start_server: StartServer) -> None:

@@ -22,6 +22,7 @@ from ottla.net.server_connection import (
 from ottla.net.service import Outcome
 from ottla.net.turns import Turns
 from ottla.wire.frame import SHARED_BUFFER_BYTES
+from tests.waiting import join
 
 from .conftest import RunningServer, ScriptedService, StartServer, StoredFile, framed
 
@@ -250,7 +251,7 @@ def test_a_peer_that_does_not_read_is_not_read_either(start_server: StartServer)
     stuck = running.client(receive_buffer_bytes=8192)
     sender = threading.Thread(target=lambda: stuck.send(*[b"big:500000"] * 2_000))
     sender.start()
-    sender.join()
+    join(sender)
     other = running.client()
     for _ in range(20):
         assert other.ask(b"unaffected") == b"unaffected"
@@ -272,7 +273,7 @@ def test_large_requests_of_a_slow_reader_are_answered_in_order(start_server: Sta
     sender = threading.Thread(target=client.send, args=bodies)
     sender.start()
     received = [client.receive() for _ in bodies]
-    sender.join()
+    join(sender)
     assert received == bodies
 
 

@@ -10,6 +10,7 @@ import pytest
 from ottla.net.server_connection import HELD_ROOM_BYTES
 from ottla.net.turns import LINGERING_POLLS, SKIPPED_AT_MOST, TURNS_PER_CALLBACK, Turns
 from ottla.wire.frame import SHARED_BUFFER_BYTES
+from tests.waiting import join
 
 from .conftest import ScriptedService, StartServer, framed
 
@@ -102,7 +103,7 @@ def test_settled_replies_that_a_socket_does_not_take_follow_later(start_server: 
     sender.start()
     for body in bodies:
         assert client.receive() == body
-    sender.join()
+    join(sender)
 
 
 @pytest.fixture

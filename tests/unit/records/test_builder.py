@@ -13,8 +13,9 @@ from ottla.records.builder import (
     rebuild_batch,
 )
 from ottla.records.compression import Codec
-from ottla.records.reader import Header, Record, read_records
+from ottla.records.reader import Record, read_records
 from ottla.records.scan import read_payload, scan_payload
+from ottla.records.walk import Header
 
 NOW = 1_700_000_000_000
 

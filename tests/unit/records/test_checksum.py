@@ -6,10 +6,13 @@ import sys
 import pytest
 
 from ottla.records import checksum
+from tests.waiting import PATIENCE_S
 
 
 def run(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=PATIENCE_S
+    ).stdout.strip()
 
 
 def test_the_extension_is_loaded_without_the_packages_slow_init() -> None:

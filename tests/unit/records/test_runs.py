@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from ottla.base.errors import CorruptBatchError
 from ottla.records.batch import BatchHeader, read_header
 from ottla.records.builder import build_batch
-from ottla.records.reader import Record, _decode_each, read_records, read_records_as
+from ottla.records.reader import Record, read_records, read_records_as
 from ottla.records.runs import MIN_RUN, decode_run
 from ottla.records.scan import read_payload
+from ottla.records.walk import walk_records
 
 Fields = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
 
@@ -39,7 +40,7 @@ def batches(draw: st.DrawFn) -> list[Fields]:
 def one_by_one(batch: bytes) -> list[Record]:
     header = read_header(batch)
     records: list[Record] = []
-    _decode_each(read_payload(batch, header), 0, header.record_count, -1, header, Record, records)
+    walk_records(read_payload(batch, header), 0, header.record_count, -1, header, Record, records)
     return records
 
 
@@ -120,7 +121,7 @@ def test_a_damaged_byte_is_taken_as_the_loop_takes_it(position: int, change: int
     def loop(data: bytes) -> list[Record]:
         records: list[Record] = []
         payload = read_payload(data, header)
-        pos, last = _decode_each(payload, 0, header.record_count, -1, header, Record, records)
+        pos, last = walk_records(payload, 0, header.record_count, -1, header, Record, records)
         if pos != len(payload) or last > header.last_offset_delta:
             raise CorruptBatchError("the end")
         return records

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.spark.interpreter import without_archives
+from tests.waiting import PATIENCE_S
 
 INSTALLED = "/env/site-packages"
 ARCHIVES = [f"{INSTALLED}/pyspark/python/lib/{name}" for name in ("pyspark.zip", "py4j-0.10.9.9-src.zip")]
@@ -48,6 +49,7 @@ def test_the_command_is_this_python(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": joined(str(lib / "pyspark.zip"), str(tmp_path))},
         capture_output=True,
         text=True,
+        timeout=PATIENCE_S,
         check=True,
     )
     assert done.stdout.split() == [sys.executable, str(tmp_path), "one", "two"]
@@ -88,6 +90,11 @@ def test_the_daemon_starts_no_threads(module: str, environment: dict[str, str], 
     )
     kept = {name: text for name, text in os.environ.items() if name not in ("OMP_NUM_THREADS", "JE_ARROW_MALLOC_CONF")}
     done = subprocess.run(
-        [sys.executable, "-c", code, module], env={**kept, **environment}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, module],
+        env={**kept, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
     )
     assert done.stdout.split() == ["1", str(is_loaded), str(is_loaded)]

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 
 PROCESS = """
@@ -48,7 +50,7 @@ TASKS = {
 @pytest.mark.parametrize("task", TASKS)
 def test_after_the_first_task_only_garbage_is_looked_for(task: str) -> None:
     code = PROCESS.replace("FIRST_TASK", TASKS[task]).replace("AGAIN", TASKS[task])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     found = json.loads(done.stdout)
     tracked, frozen = found["first"]
     assert frozen > 10 * tracked

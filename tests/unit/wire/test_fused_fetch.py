@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -11,10 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.base.errors import DecodeError, EncodeError
-from ottla.base.types import FileSlice, Uuid
+from ottla.base.types import NIL_UUID, FileSlice, Uuid
 from ottla.wire.apis import fetch as apis
+from ottla.wire.fused.fallbacks import FALLBACKS
 from ottla.wire.fused.fetch import FetchPartition, FetchPlan, FetchResult, Piece, decode_fetch, encode_fetch_response
 from ottla.wire.fused.fetch_request import SERVED_VERSIONS
+from ottla.wire.fused.fetch_single import read_single_fetch
+from ottla.wire.fused.tags import tag_section
 from ottla.wire.header import encode_response_frame
 
 from .random_messages import random_message
@@ -74,7 +78,11 @@ def test_requests_are_read_alike(version: int, seed: int) -> None:
     rng = Random(seed)
     request = random_message(rng, apis.FetchRequest, version)
     data = request.encode(version)
+    fallbacks = FALLBACKS["fetch"]
     assert decode_fetch(memoryview(b"pad" + data + b"stray"), version, 3) == plan_of(request, version)
+    assert decode_fetch(memoryview(b"pad" + data), version, 3) == plan_of(request, version)
+    # Only a cluster id, which nobody but a quorum's voters sends, is left to the declared codec.
+    assert FALLBACKS["fetch"] == fallbacks + (2 if request.cluster_id is not None else 0)
     for cut in rng.sample(range(len(data)), min(len(data), 30)):
         with pytest.raises(DecodeError):
             decode_fetch(memoryview(data[:cut]), version)
@@ -98,6 +106,44 @@ def test_damaged_requests_are_judged_alike(version: int, seed: int) -> None:
         assert decode_fetch(memoryview(data), version) == expected
 
 
+TAGS = st.dictionaries(st.integers(2, 300), st.binary(max_size=200), max_size=3).map(
+    lambda tags: tag_section(sorted(tags.items()))
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), shape=st.lists(st.integers(0, 3), max_size=3), version=st.integers(12, 17))
+def test_unknown_tags_may_stand_wherever_tags_may(data: st.DataObject, shape: list[int], version: int) -> None:
+    """KIP-482: a newer client may send tags that we do not know, and nothing after them moves."""
+    body = bytearray(struct.pack(">i", -1) if version < 15 else b"")
+    body += struct.pack(">iiibii", 500, 1, 1 << 20, 1, 3, 4)
+
+    def topic_ref(number: int) -> bytes:
+        return bytes([number]) * 16 if version >= 13 else bytes([2, 97 + number])
+
+    def topic(number: int) -> str | Uuid:
+        return Uuid(bytes([number]) * 16) if version >= 13 else chr(97 + number)
+
+    topics, forgotten = [], []
+    body.append(len(shape) + 1)
+    for number, partitions in enumerate(shape):
+        body += topic_ref(number) + bytes([partitions + 1])
+        for index in range(partitions):
+            body += struct.pack(">iiqiqi", index, 5, 6, 7, 8, 9) + data.draw(TAGS)
+        body += data.draw(TAGS)
+        topics.append((topic(number), [FetchPartition(index, 5, 6, 7, 8, 9) for index in range(partitions)]))
+    body.append(len(shape) + 1)
+    for number, partitions in enumerate(shape):
+        body += topic_ref(number) + bytes([partitions + 1]) + struct.pack(f">{partitions}i", *range(partitions))
+        body += data.draw(TAGS)
+        forgotten.append((topic(number), list(range(partitions))))
+    body += b"\x05rack" + data.draw(TAGS)
+    fallbacks = FALLBACKS["fetch"]
+    plan = decode_fetch(memoryview(body), version)
+    assert plan == (-1, -1, 500, 1, 1 << 20, 1, 3, 4, topics, forgotten, "rack")
+    assert FALLBACKS["fetch"] == fallbacks
+
+
 def test_a_lying_partition_count_is_a_decode_error() -> None:
     topic = apis.FetchTopic(topic="t", partitions=[apis.FetchPartition()])
     data = bytearray(apis.FetchRequest(topics=[topic]).encode(12))
@@ -113,6 +159,61 @@ def test_versions_that_do_not_exist_are_errors() -> None:
     with pytest.raises(EncodeError, match="not 3"):
         encode_fetch_response(3, 1, [])
     assert decode_fetch(memoryview(apis.FetchRequest(max_wait_ms=7).encode(2)), 2).max_wait_ms == 7
+
+
+@st.composite
+def nearly_single(draw: st.DrawFn) -> tuple[apis.FetchRequest, int]:
+    """A consumer's request for one partition, often with one thing that makes it another kind of request."""
+    version = draw(st.integers(11, 17))
+    name = draw(st.sampled_from(("t", "größe", "n" * 126, "n" * 127, "")))
+    partition = apis.FetchPartition(partition=3, current_leader_epoch=4, fetch_offset=5, partition_max_bytes=6)
+    topic = apis.FetchTopic(topic=name, topic_id=Uuid(bytes(range(16))), partitions=[partition])
+    request = apis.FetchRequest(max_wait_ms=7, min_bytes=8, max_bytes=9, isolation_level=1, topics=[topic])
+    match draw(st.integers(0, 13)):
+        case 0:
+            request.topics.append(topic)
+        case 10:
+            request.topics.clear()
+        case 1:
+            topic.partitions.append(partition)
+        case 2:
+            topic.partitions.clear()
+        case 3:
+            request.rack_id = "r"
+        case 4:
+            request.session_id = 1
+        case 5:
+            request.session_epoch = 0
+        case 6 if version >= 15:
+            request.replica_state.replica_id = 1
+        case 6:
+            request.replica_id = 1
+        case 7 if version >= 12:
+            partition.last_fetched_epoch = 0
+        case 8:
+            request.forgotten_topics_data.append(apis.ForgottenTopic(topic="t"))
+        case 9 if version >= 17:
+            partition.replica_directory_id = Uuid(bytes(range(16)))
+    return request, version
+
+
+@settings(max_examples=300, deadline=None)
+@given(nearly_single())
+def test_a_consumers_request_for_one_partition_is_read_as_one_and_no_other(case: tuple[apis.FetchRequest, int]) -> None:
+    request, version = case
+    data = request.encode(version)
+    single = read_single_fetch(memoryview(b"pad" + data), version, 3)
+    plan = decode_fetch(memoryview(data), version)
+    partitions = [partition for _, partitions in plan.topics for partition in partitions]
+    of_a_consumer = plan.replica_id == -1 and not plan.forgotten and not plan.rack_id
+    short_name = version >= 13 or all(len(topic.topic.encode()) <= 126 for topic in request.topics)
+    tagless = version < 17 or all(p.replica_directory_id == NIL_UUID for t in request.topics for p in t.partitions)
+    if len(plan.topics) == len(partitions) <= 1 and of_a_consumer and short_name and tagless:
+        head = (plan.max_wait_ms, plan.min_bytes, plan.max_bytes, plan.isolation_level)
+        named = (plan.topics[0][0], partitions[0]) if partitions else (None, None)
+        assert single == (*head, plan.session_id, plan.session_epoch, *named)
+    else:
+        assert single is None
 
 
 def random_records(rng: Random) -> tuple[Any, bytes | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from random import Random
 
 import pytest
@@ -13,11 +14,15 @@ from ottla.wire.apis.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
+from ottla.wire.fused import produce
+from ottla.wire.fused.fallbacks import FALLBACKS
 from ottla.wire.fused.produce import (
     SERVED_VERSIONS,
     AppendedReply,
@@ -25,7 +30,9 @@ from ottla.wire.fused.produce import (
     ProduceResult,
     decode_produce,
     encode_produce_response,
+    read_single_produce,
 )
+from ottla.wire.fused.tags import tag_section
 from ottla.wire.header import encode_response_frame
 
 from .random_messages import random_message
@@ -50,7 +57,10 @@ def test_requests_are_read_alike(version: int, seed: int) -> None:
     rng = Random(seed)
     request = random_message(rng, ProduceRequest, version)
     data = request.encode(version)
+    fallbacks = FALLBACKS["produce"]
     assert decode_produce(memoryview(b"pad" + data + b"stray"), version, 3) == plan_of(request)
+    assert decode_produce(memoryview(b"pad" + data), version, 3) == plan_of(request)
+    assert FALLBACKS["produce"] == fallbacks
     for cut in rng.sample(range(len(data)), min(len(data), 30)):
         with pytest.raises(DecodeError):
             decode_produce(memoryview(data[:cut]), version)
@@ -72,6 +82,75 @@ def test_damaged_requests_are_judged_alike(version: int, seed: int) -> None:
         assert str(caught.value) == str(e)
     else:
         assert decode_produce(memoryview(data), version) == expected
+
+
+@pytest.mark.parametrize("version", SERVED_VERSIONS)
+@pytest.mark.parametrize("records_bytes", [0, 1, 126, 127, 128, 20_000])
+@pytest.mark.parametrize("name_bytes", [0, 1, 126])
+def test_a_request_for_one_partition_is_read_as_one(version: int, records_bytes: int, name_bytes: int) -> None:
+    records = bytes(records_bytes)
+    partition = PartitionProduceData(index=7, records=records)
+    topic = TopicProduceData(name="n" * name_bytes, partition_data=[partition])
+    data = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]).encode(version)
+    single = (-1, 30_000, "n" * name_bytes, 7, records)
+    assert read_single_produce(memoryview(b"pad" + data), version, 3) == single
+    assert read_single_produce(memoryview(b"pad" + data + b"stray"), version, 3) == single
+
+
+@pytest.mark.parametrize("version", SERVED_VERSIONS)
+def test_any_other_request_is_not_read_as_one(version: int) -> None:
+    one = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=1, records=b"r")])
+    two = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=i, records=b"r") for i in (1, 2)])
+    empty = TopicProduceData(name="t")
+    without_records = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=1, records=None)])
+    for request in (
+        ProduceRequest(topic_data=[one], transactional_id="x"),
+        ProduceRequest(topic_data=[one, one]),
+        ProduceRequest(topic_data=[two]),
+        ProduceRequest(topic_data=[empty]),
+        ProduceRequest(topic_data=[without_records]),
+        ProduceRequest(topic_data=[]),
+    ):
+        data = request.encode(version)
+        assert read_single_produce(memoryview(data), version, 0) is None
+        assert decode_produce(memoryview(data), version) == plan_of(request)
+
+
+TAGS = st.dictionaries(st.integers(0, 300), st.binary(max_size=200), max_size=3).map(
+    lambda tags: tag_section(sorted(tags.items()))
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), shape=st.lists(st.integers(0, 3), max_size=3), version=st.integers(9, 12))
+def test_unknown_tags_may_stand_wherever_tags_may(data: st.DataObject, shape: list[int], version: int) -> None:
+    """KIP-482: a newer client may send tags that we do not know, and nothing after them moves."""
+    body = bytearray(b"\x00" + struct.pack(">hi", 1, 100) + bytes([len(shape) + 1]))
+    expected: list[tuple[str, list[tuple[int, bytes]]]] = []
+    for number, partitions in enumerate(shape):
+        body += bytes([2, 97 + number, partitions + 1])
+        for index in range(partitions):
+            body += struct.pack(">iB", index, 3) + b"%02d" % index + data.draw(TAGS)
+        expected.append((chr(97 + number), [(index, b"%02d" % index) for index in range(partitions)]))
+        body += data.draw(TAGS)
+    body += data.draw(TAGS)
+    fallbacks = FALLBACKS["produce"]
+    assert decode_produce(memoryview(body), version) == (None, 1, 100, expected)
+    assert FALLBACKS["produce"] == fallbacks
+
+
+def test_a_request_that_only_the_declared_codec_reads_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def give_up(view: memoryview, position: int) -> tuple[ProducePlan, int]:
+        raise ValueError("gave up")
+
+    monkeypatch.setattr(produce, "_decode_flexible", give_up)
+    fallbacks = FALLBACKS["produce"]
+    request = ProduceRequest(acks=1)
+    assert decode_produce(memoryview(request.encode(9)), 9) == plan_of(request)
+    assert FALLBACKS["produce"] == fallbacks + 1
+    with pytest.raises(DecodeError):
+        decode_produce(memoryview(request.encode(9)[:-1]), 9)
+    assert FALLBACKS["produce"] == fallbacks + 1
 
 
 def test_unknown_tags_are_skipped_and_records_stay_writable_slices_of_the_frame() -> None:

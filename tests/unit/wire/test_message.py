@@ -8,6 +8,7 @@ import pytest
 
 from ottla.base.errors import DecodeError, EncodeError, ProtocolError
 from ottla.base.types import NIL_UUID
+from ottla.wire import reference
 from ottla.wire.apis import API_TABLE, request_class, response_class
 from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.wire.apis.create_topics import CreatableTopic, CreateTopicsRequest
@@ -19,6 +20,7 @@ from ottla.wire.apis.sasl_authenticate import SaslAuthenticateRequest
 from ottla.wire.fields import Field, array, int32, parse_versions, show_versions, string
 from ottla.wire.message import Message, Struct, stored_version
 from ottla.wire.stored.consumer_offsets import GroupMetadataKey, OffsetCommitKey
+from tests.waiting import PATIENCE_S
 
 from .random_messages import all_message_classes
 
@@ -72,7 +74,12 @@ def test_an_unknown_api_is_a_protocol_error() -> None:
 
 def test_importing_the_table_imports_no_api() -> None:
     code = "import sys, ottla.wire.header; print([m for m in sys.modules if m.startswith('ottla.wire.apis.')])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+        ).stdout
+        == "[]\n"
+    )
 
 
 # --- objects ---
@@ -277,3 +284,16 @@ def test_stored_versions() -> None:
         stored_version(b"\xff\xff")
     with pytest.raises(DecodeError, match="0-1, not 2"):
         OffsetCommitKey.decode_versioned(b"\x00\x02\x00\x01g")
+
+
+def test_tags_are_written_in_their_order_however_they_are_declared() -> None:
+    class OutOfOrder(Message, versions="0", flexible="0+"):
+        third: int = int32(tag=3, tagged="0+")
+        first: int = int32(tag=1, tagged="0+")
+        second: int = int32(tag=2, tagged="0+")
+
+    message = OutOfOrder(first=1, second=2, third=3)
+    data = message.encode(0)
+    assert data == bytes.fromhex("03 01 04 00000001 02 04 00000002 03 04 00000003")
+    assert data == reference.encode(message, 0, True)
+    assert OutOfOrder.decode(data, 0) == (message, len(data))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.types import TopicPartition
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.broker.handlers.transactional import ask
 from ottla.machines.cluster.topic_names import GROUP_METADATA_TOPIC
@@ -11,7 +11,8 @@ from ottla.wire.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffset
 
 
 async def respond(context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
-    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
+    context.require(ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    context.require(ResourceType.GROUP, request.group_id)
     partition = TopicPartition(GROUP_METADATA_TOPIC, context.broker.groups.runtime.partition_for(request.group_id))
     answer = await ask(
         context,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.broker.handlers.transactional import ask
 from ottla.machines.cluster.topic_names import INTERNAL_TOPICS
@@ -32,7 +32,7 @@ Codes = dict[TopicPartition, ErrorCode]
 
 async def respond(context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     if context.version >= FIRST_BATCHED_VERSION:
-        context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        context.require(ResourceType.CLUSTER)
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
@@ -57,9 +57,10 @@ async def _add(context: RequestContext, transaction: AddPartitionsToTxnTransacti
     partitions = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     try:
+        if context.version < FIRST_BATCHED_VERSION:
+            context.require(ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
         if transaction.verify_only:
-            context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
-            codes = context.broker.transactions.verify(*producer, partitions)
+            codes = await context.broker.transactions.verify_committed(*producer, partitions)
             return {tp: known_code(code, ApiKey.ADD_PARTITIONS_TO_TXN, context.version) for tp, code in codes.items()}
         refused = _refused(context, partitions)
         if refused:
@@ -80,8 +81,9 @@ async def _add(context: RequestContext, transaction: AddPartitionsToTxnTransacti
 def _refused(context: RequestContext, partitions: Sequence[TopicPartition]) -> Codes:
     refused: Codes = {}
     for tp in partitions:
-        is_internal = tp.topic in INTERNAL_TOPICS and context.version < FIRST_BATCHED_VERSION
-        if is_internal or not context.may(Operation.WRITE, ResourceType.TOPIC, tp.topic):
+        # Later versions are for brokers, whose clients were asked for the topic where they produce.
+        is_client = context.version < FIRST_BATCHED_VERSION
+        if is_client and (tp.topic in INTERNAL_TOPICS or not context.may(ResourceType.TOPIC, tp.topic)):
             refused[tp] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif context.broker.image.partition(tp) is None:
             refused[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ottla.base.errors import KafkaError
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.wire.apis.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -22,7 +22,7 @@ def respond(context: RequestContext, request: AlterReplicaLogDirsRequest) -> Alt
             for index in topic.partitions:
                 result = AlterReplicaLogDirPartitionResult(partition_index=index)
                 try:
-                    context.require(Operation.ALTER, ResourceType.CLUSTER)
+                    context.require(ResourceType.CLUSTER)
                     context.broker.replica_moves.start(topic.name, index, Path(directory.path))
                 except KafkaError as e:
                     result.error_code = e.code

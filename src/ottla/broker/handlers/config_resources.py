@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.base.errors import ErrorCode, InvalidRequestError, KafkaError
-from ottla.broker.authorizer import Operation, ResourceType
-from ottla.broker.config import BROKER_OPTIONS
-from ottla.broker.config_describe import Alteration, AlterOperation, apply_alterations
-from ottla.broker.config_topics import TOPIC_OPTIONS
+from ottla.broker.authorizer import ResourceType
+from ottla.broker.config.broker_config import BROKER_OPTIONS
+from ottla.broker.config.describe import Alteration, AlterOperation, apply_alterations
+from ottla.broker.config.groups import GROUP_OPTIONS
+from ottla.broker.config.topics import TOPIC_OPTIONS
 from ottla.broker.handler import RequestContext
+from ottla.broker.logs import alter_loggers
 
 TOPIC = 2
 BROKER = 4
+BROKER_LOGGER = 8
+GROUP = 32
 
 
 def broker_id_of(resource_name: str) -> int | None:
@@ -25,9 +29,21 @@ def broker_id_of(resource_name: str) -> int | None:
         raise InvalidRequestError(f"{resource_name!r} is not a broker id") from None
 
 
+def require_own_id(context: RequestContext, resource_name: str) -> None:
+    own_id = context.broker.broker_id
+    if broker_id_of(resource_name) != own_id:
+        raise InvalidRequestError(f"broker {own_id} was asked about the loggers of broker {resource_name!r}")
+
+
 def require_topic(context: RequestContext, name: str) -> None:
     if name not in context.broker.image.topics:
         raise KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def require_group_name(name: str) -> None:
+    """There are no settings of all groups; the broker's own are their defaults."""
+    if not name:
+        raise InvalidRequestError("the name of the group is empty")
 
 
 async def alter(
@@ -42,17 +58,29 @@ async def alter(
     """Makes the changes; with `replace` whatever is not named goes back to its default."""
     configs = context.broker.dynamic_configs
     if resource_type == TOPIC:
-        context.require(Operation.ALTER_CONFIGS, ResourceType.TOPIC, resource_name)
+        context.require(ResourceType.TOPIC, resource_name)
         require_topic(context, resource_name)
         before: Mapping[str, str] = {} if replace else configs.topic_overrides(resource_name)
         after = apply_alterations(before, alterations, TOPIC_OPTIONS)
         await configs.set_topic(resource_name, after, validate_only=validate_only)
     elif resource_type == BROKER:
-        context.require(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
+        context.require(ResourceType.CLUSTER)
         broker_id = broker_id_of(resource_name)
         before = {} if replace else configs.broker_overrides(broker_id)
         after = apply_alterations(before, alterations, BROKER_OPTIONS)
         await configs.set_broker(broker_id, after, validate_only=validate_only)
+    elif resource_type == GROUP:
+        context.require(ResourceType.GROUP, resource_name)
+        require_group_name(resource_name)
+        before = {} if replace else configs.group_overrides(resource_name)
+        after = apply_alterations(before, alterations, GROUP_OPTIONS)
+        await configs.set_group(resource_name, after, validate_only=validate_only)
+    elif resource_type == BROKER_LOGGER:
+        context.require(ResourceType.CLUSTER)
+        require_own_id(context, resource_name)
+        if replace:
+            raise InvalidRequestError("levels of loggers are changed by IncrementalAlterConfigs only")
+        alter_loggers(alterations, validate_only=validate_only)
     else:
         raise InvalidRequestError(f"resource type {resource_type} has no settings here")
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
-
+from ottla.broker.coordinators.pending_reply import PendingReply
 from ottla.broker.handler import RequestContext
 from ottla.broker.handlers.coordinated import group_handler
-from ottla.broker.pending_reply import PendingReply
 from ottla.machines.coordinator import Decision
 from ottla.machines.groups.shard import GroupShard
 from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -21,8 +19,9 @@ def _beat(
         version=context.version,
         client_id=context.client_id or "",
         client_host=f"/{context.connection.peer_host}",
-        new_member_id=str(uuid.uuid4()),
+        new_member_id=context.broker.ids.member_id(),
         now_ms=context.broker.clock.wall_ms(),
+        connection=context.connection,
     )
 
 

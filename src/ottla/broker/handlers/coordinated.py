@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
 
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
+from ottla.broker.coordinators.pending_reply import PendingReply
 from ottla.broker.handler import Handler, RequestContext, error_response
-from ottla.broker.pending_reply import PendingReply
 from ottla.machines.coordinator import Decision
 from ottla.machines.groups.shard import GroupShard
 from ottla.net.service import Outcome
@@ -17,13 +17,20 @@ from ottla.wire.message import Request, Response
 Q = TypeVar("Q", bound=Request)
 
 
+class _NamesTopic(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=_NamesTopic)
+
+
 def group_handler(
     request_type: type[Q],
     versions: tuple[int, int],
     decide: Callable[[GroupShard, RequestContext, Q, PendingReply], Decision],
     *,
     group_of: Callable[[Q], str],
-    operation: Operation = Operation.READ,
     on_error: Callable[[RequestContext, Q, KafkaError], Response] | None = None,
     allows_empty_group: bool = False,
 ) -> Handler:
@@ -40,13 +47,23 @@ def group_handler(
         try:
             if not group_id and not allows_empty_group:
                 raise KafkaError("the group id is empty", code=ErrorCode.INVALID_GROUP_ID)
-            context.require(operation, ResourceType.GROUP, group_id)
+            context.require(ResourceType.GROUP, group_id)
             runtime = context.broker.groups.runtime
             shard = runtime.shard_for(group_id)
+            decision = decide(shard.machine, context, request, pending)
         except KafkaError as e:
             pending.fail(e)
         else:
-            runtime.run(shard, decide(shard.machine, context, request, pending))
+            runtime.run(shard, decision)
         return pending.deferred
 
     return Handler(request_type.API_KEY, *versions, handle)
+
+
+def by_access(context: RequestContext, topics: Iterable[T]) -> tuple[list[T], list[T]]:
+    """The topics of a request with which the client may do what the API does, and the others."""
+    allowed: list[T] = []
+    refused: list[T] = []
+    for topic in topics:
+        (allowed if context.may(ResourceType.TOPIC, topic.name) else refused).append(topic)
+    return allowed, refused

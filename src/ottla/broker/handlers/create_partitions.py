@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.errors import InvalidRequestError, KafkaError
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.wire.apis.create_partitions import (
     CreatePartitionsRequest,
@@ -22,7 +22,7 @@ async def respond(context: RequestContext, request: CreatePartitionsRequest) -> 
             if topic.name in seen:
                 raise InvalidRequestError(f"the request names topic '{topic.name}' more than once")
             seen.add(topic.name)
-            context.require(Operation.ALTER, ResourceType.TOPIC, topic.name)
+            context.require(ResourceType.TOPIC, topic.name)
             chosen = None if topic.assignments is None else [a.broker_ids for a in topic.assignments]
             await context.broker.topic_admin.add_partitions(
                 topic.name, topic.count, chosen, validate_only=request.validate_only

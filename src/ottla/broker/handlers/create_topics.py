@@ -7,7 +7,7 @@ from collections import Counter
 from ottla.base.errors import ErrorCode, InvalidRequestError, KafkaError
 from ottla.broker.authorizer import Operation, ResourceType
 from ottla.broker.handler import RequestContext, message_handler
-from ottla.broker.topic_admin import NewTopic
+from ottla.machines.cluster.topics import NewTopic
 from ottla.wire.apis.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -34,18 +34,13 @@ async def respond(context: RequestContext, request: CreateTopicsRequest) -> Crea
 
 
 async def _create(context: RequestContext, topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
-    if not context.may(Operation.CREATE, ResourceType.CLUSTER):
-        context.require(Operation.CREATE, ResourceType.TOPIC, topic.name)
+    if not context.may(ResourceType.CLUSTER):
+        context.require(ResourceType.TOPIC, topic.name)
     broker = context.broker
     created = await broker.topic_admin.create(new_topic(context, topic), validate_only=validate_only)
-    result = CreatableTopicResult(
-        name=topic.name,
-        topic_id=created.topic_id,
-        error_message=None,
-        num_partitions=created.partitions,
-        replication_factor=created.replication_factor,
-    )
-    if context.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
+    result = CreatableTopicResult(name=topic.name, topic_id=created.topic_id, error_message=None)
+    if context.may(ResourceType.TOPIC, topic.name, operation=Operation.DESCRIBE_CONFIGS):
+        result.num_partitions, result.replication_factor = created.partitions, created.replication_factor
         overrides = {config.name: config.value or "" for config in topic.configs}
         result.configs = [
             CreatableTopicConfigs(

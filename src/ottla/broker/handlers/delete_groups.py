@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
+from ottla.broker.coordinators.pending_reply import PendingResult
 from ottla.broker.handler import RequestContext, message_handler
-from ottla.broker.pending_reply import PendingResult
 from ottla.wire.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
@@ -18,7 +18,7 @@ async def respond(context: RequestContext, request: DeleteGroupsRequest) -> Dele
 
 async def _delete(context: RequestContext, group_id: str) -> DeletableGroupResult:
     try:
-        context.require(Operation.DELETE, ResourceType.GROUP, group_id)
+        context.require(ResourceType.GROUP, group_id)
         runtime = context.broker.groups.runtime
         shard = runtime.shard_for(group_id)
         pending: PendingResult[ErrorCode] = PendingResult()

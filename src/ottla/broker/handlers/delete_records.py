@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.wire.apis.delete_records import (
     DeleteRecordsPartitionResult,
@@ -22,7 +22,7 @@ def respond(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRec
         for asked in topic.partitions:
             result = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
             try:
-                context.require(Operation.DELETE, ResourceType.TOPIC, topic.name)
+                context.require(ResourceType.TOPIC, topic.name)
                 result.low_watermark = _delete(context, topic.name, asked.partition_index, asked.offset)
             except KafkaError as e:
                 result.error_code = e.code

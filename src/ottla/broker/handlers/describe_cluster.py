@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.broker.authorizer import Operation, ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.wire.apis.describe_cluster import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 
@@ -12,7 +11,6 @@ _BROKERS = 1
 
 
 def respond(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    context.require(Operation.DESCRIBE, ResourceType.CLUSTER)
     if request.endpoint_type != _BROKERS:
         known = request.endpoint_type == 2
         raise KafkaError(code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
@@ -30,9 +28,7 @@ def respond(context: RequestContext, request: DescribeClusterRequest) -> Describ
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         brokers=brokers,
-        cluster_authorized_operations=context.authorized_operations(
-            request.include_cluster_authorized_operations, ResourceType.CLUSTER
-        ),
+        cluster_authorized_operations=context.cluster_operations(request.include_cluster_authorized_operations),
     )
 
 

@@ -1,12 +1,23 @@
-"""DescribeConfigs: every setting of a topic or broker, with where its value comes from."""
+"""DescribeConfigs: every setting of a topic, group or broker, with where its value comes from."""
 
 from __future__ import annotations
 
 from ottla.base.errors import ErrorCode, InvalidRequestError, KafkaError
-from ottla.broker.authorizer import Operation, ResourceType
-from ottla.broker.config_describe import ConfigEntry
+from ottla.base.options import Type
+from ottla.broker.authorizer import ResourceType
+from ottla.broker.config.describe import ConfigEntry, ConfigSource
 from ottla.broker.handler import RequestContext, message_handler
-from ottla.broker.handlers.config_resources import BROKER, TOPIC, broker_id_of, require_topic
+from ottla.broker.handlers.config_resources import (
+    BROKER,
+    BROKER_LOGGER,
+    GROUP,
+    TOPIC,
+    broker_id_of,
+    require_group_name,
+    require_own_id,
+    require_topic,
+)
+from ottla.broker.logs import describe_loggers
 from ottla.wire.apis.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -36,11 +47,11 @@ def _describe(context: RequestContext, resource: DescribeConfigsResource) -> lis
     # Kafka's own tools ask with an empty list of keys for all of them.
     names = resource.configuration_keys or None
     if resource.resource_type == TOPIC:
-        context.require(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, resource.resource_name)
+        context.require(ResourceType.TOPIC, resource.resource_name)
         require_topic(context, resource.resource_name)
         return configs.describe_topic(configs.topic_overrides(resource.resource_name), names)
     if resource.resource_type == BROKER:
-        context.require(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+        context.require(ResourceType.CLUSTER)
         broker_id = broker_id_of(resource.resource_name)
         if broker_id is None:
             return configs.describe_cluster_defaults(names)
@@ -49,7 +60,20 @@ def _describe(context: RequestContext, resource: DescribeConfigsResource) -> lis
                 f"broker {context.broker.broker_id} was asked for the settings of broker {broker_id}"
             )
         return configs.describe_broker(names)
+    if resource.resource_type == GROUP:
+        context.require(ResourceType.GROUP, resource.resource_name)
+        require_group_name(resource.resource_name)
+        return configs.describe_group(resource.resource_name, names)
+    if resource.resource_type == BROKER_LOGGER:
+        context.require(ResourceType.CLUSTER)
+        require_own_id(context, resource.resource_name)
+        return [_logger_entry(name, level) for name, level in describe_loggers(names).items()]
     raise KafkaError(f"resource type {resource.resource_type} has no settings here", code=ErrorCode.INVALID_REQUEST)
+
+
+def _logger_entry(name: str, level: str) -> ConfigEntry:
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER
+    return ConfigEntry(name, level, source, False, False, Type.STRING, [], f"The level of the logger {name}.")
 
 
 def _entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

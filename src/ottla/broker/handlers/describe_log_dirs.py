@@ -6,7 +6,7 @@ import shutil
 
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.log.log_dir import LogDirs
 from ottla.log.partition_log import PartitionLog
@@ -20,7 +20,7 @@ from ottla.wire.apis.describe_log_dirs import (
 
 
 def respond(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    if not context.may(Operation.DESCRIBE, ResourceType.CLUSTER):
+    if not context.may(ResourceType.CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted: set[TopicPartition] | None = None
     if request.topics is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.errors import KafkaError
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.wire.apis.describe_producers import (
     DescribeProducersRequest,
@@ -28,7 +28,7 @@ def respond(context: RequestContext, request: DescribeProducersRequest) -> Descr
 
 def _partition(context: RequestContext, topic: str, index: int) -> PartitionResponse:
     try:
-        context.require(Operation.READ, ResourceType.TOPIC, topic)
+        context.require(ResourceType.TOPIC, topic)
         partition = context.broker.replicas.led(topic, index)
     except KafkaError as e:
         return PartitionResponse(partition_index=index, error_code=e.code, error_message=e.message)

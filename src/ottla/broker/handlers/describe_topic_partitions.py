@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.base.errors import ErrorCode, InvalidRequestError
 from ottla.base.types import NIL_UUID
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.broker.handlers.metadata import leader_error
 from ottla.machines.cluster.image import NO_LEADER, TopicImage
@@ -33,7 +33,7 @@ def respond(context: RequestContext, request: DescribeTopicPartitionsRequest) ->
         if room <= 0:
             cursor = Cursor(topic_name=name, partition_index=0)
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
-        if not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if not context.may(ResourceType.TOPIC, name):
             if request.topics:
                 topics.append(_refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue

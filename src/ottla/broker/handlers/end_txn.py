@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.broker.handlers.transactional import ask
 from ottla.wire.apis.end_txn import EndTxnRequest, EndTxnResponse
@@ -10,6 +11,7 @@ FIRST_VERSION_WITH_BUMP = 5
 
 
 async def respond(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    context.require(ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     broker = context.broker
     shard = broker.transactions.runtime.shard_for(request.transactional_id)
     fresh_id = None

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import Uuid
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType, refusal
 from ottla.broker.handler import Handler, RequestContext
+from ottla.broker.quotas import ByteRate
 from ottla.broker.replicas import Partition, not_leader
+from ottla.log.partition_log import PartitionLog
 from ottla.machines.fetch_session import INITIAL_EPOCH, FetchContext, FetchRequestHead, PartitionKey, TopicKey
 from ottla.net.outgoing import Piece
 from ottla.net.service import Deferred, Outcome
@@ -36,15 +38,13 @@ def handle(context: RequestContext) -> Outcome:
     head = FetchRequestHead(
         plan.session_id, plan.session_epoch, context.version >= FIRST_VERSION_WITH_IDS, plan.replica_id >= 0
     )
-    if head.from_follower and not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
-        return _encode(context, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 0, [])
     try:
         session = broker.fetch_sessions.begin(
             head,
             asked,
             forgotten,
             now_ms=broker.clock.monotonic_ms(),
-            new_session_id=broker.random.randrange(1, 2**31 - 1) if plan.session_epoch == INITIAL_EPOCH else 0,
+            new_session_id=broker.ids.fetch_session_id() if plan.session_epoch == INITIAL_EPOCH else 0,
         )
     except KafkaError as e:
         return _encode(context, e.code, 0, [])
@@ -66,6 +66,7 @@ class _FetchAttempt:
         self._bytes = 0
         self._must_reply = False
         self.partitions: list[Partition] = []
+        self._rate = _rate_of(context, plan)
         self._read_all()
 
     def is_satisfied(self) -> bool:
@@ -75,12 +76,25 @@ class _FetchAttempt:
         return _FetchAttempt(self._context, self._plan, self._session)
 
     def reply(self) -> Sequence[Piece]:
+        if self._rate is not None:
+            throttle_ms = self._rate.record(self._bytes, self._context.broker.clock.wall_ms())
+            if throttle_ms:
+                return self._throttled(self._rate, throttle_ms)
         results = self._session.select(self._results, self._carries)
         return _encode(self._context, ErrorCode.NONE, self._session.session_id, results)
+
+    def _throttled(self, rate: ByteRate, throttle_ms: int) -> Sequence[Piece]:
+        """Nothing but the time to wait: the client asks again for what it does not get now."""
+        rate.take_back(self._bytes)
+        self._context.connection.mute(throttle_ms)
+        session_id = self._context.broker.fetch_sessions.leave_untold(self._session)
+        return _encode(self._context, ErrorCode.NONE, session_id, [], throttle_ms)
 
     def _read_all(self) -> None:
         plan = self._plan
         room = min(plan.max_bytes, self._context.broker.config.integer("fetch.max.bytes"))
+        if self._rate is not None:
+            room = min(room, self._rate.most_in_window)
         for key, wanted in self._session.partitions():
             try:
                 partition = _readable_partition(self._context, plan, key, wanted)
@@ -101,12 +115,20 @@ class _FetchAttempt:
         self._carries.append(carries)
 
 
+def _rate_of(context: RequestContext, plan: FetchPlan) -> ByteRate | None:
+    """Where a consumer's bytes are counted, if it has a quota."""
+    broker = context.broker
+    if not broker.quotas.is_limiting or plan.replica_id != _CONSUMER:
+        return None
+    return context.admission.rates(context.client_id, broker.clock.wall_ms()).consumer
+
+
 def _readable_partition(
     context: RequestContext, plan: FetchPlan, key: PartitionKey, wanted: FetchPartition
 ) -> Partition:
     name = _topic_name(context, key[0])
-    if plan.replica_id < 0:
-        context.require(Operation.READ, ResourceType.TOPIC, name)
+    if not (context.admission.may_read(name) if plan.replica_id < 0 else context.may(ResourceType.CLUSTER)):
+        raise refusal(ResourceType.TOPIC)
     replicas = context.broker.replicas
     partition = replicas.find(name, wanted.partition)
     if partition is None:
@@ -135,7 +157,7 @@ def _read(
     high_watermark = log.high_watermark
     last_stable_offset = log.last_stable_offset
     if wanted.last_fetched_epoch >= 0:
-        diverging = _divergence(partition, wanted)
+        diverging = divergence(partition.log, wanted)
         if diverging is not None:
             at_fork = FetchResult(
                 wanted.partition,
@@ -174,9 +196,8 @@ def _read(
     return result, found.data.length, not found.is_last_segment
 
 
-def _divergence(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
+def divergence(log: PartitionLog, wanted: FetchPartition) -> tuple[int, int] | None:
     """Where the reader's history leaves ours, if it does (KIP-595)."""
-    log = partition.log
     epoch, end_offset = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
     if epoch < 0 or end_offset < 0:
         raise KafkaError(code=ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -201,7 +222,7 @@ def _failed(context: RequestContext, key: PartitionKey, index: int, error: Kafka
 
 
 def _encode(
-    context: RequestContext, code: ErrorCode, session_id: int, results: Sequence[KeyedResult]
+    context: RequestContext, code: ErrorCode, session_id: int, results: Sequence[KeyedResult], throttle_ms: int = 0
 ) -> Sequence[Piece]:
     topics: list[tuple[TopicKey, list[FetchResult]]] = []
     for (topic, _), result in results:
@@ -210,7 +231,12 @@ def _encode(
         else:
             topics.append((topic, [result]))
     return encode_fetch_response(
-        context.version, context.correlation_id, topics, error_code=code, session_id=session_id
+        context.version,
+        context.correlation_id,
+        topics,
+        throttle_ms=throttle_ms,
+        error_code=code,
+        session_id=session_id,
     )
 
 

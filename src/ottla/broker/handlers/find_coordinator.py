@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.base.errors import ErrorCode, InvalidRequestError, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.broker.internal_topics import ensure_internal_topic
 from ottla.machines.cluster.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -38,10 +38,10 @@ async def _find(context: RequestContext, key_type: int, key: str) -> Coordinator
 async def _locate(context: RequestContext, key_type: int, key: str) -> Coordinator:
     broker = context.broker
     if key_type == GROUP:
-        context.require(Operation.DESCRIBE, ResourceType.GROUP, key)
+        context.require(ResourceType.GROUP, key)
         topic, index = GROUP_METADATA_TOPIC, broker.groups.runtime.partition_for
     elif key_type == TRANSACTION:
-        context.require(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+        context.require(ResourceType.TRANSACTIONAL_ID, key)
         topic, index = TRANSACTION_STATE_TOPIC, broker.transactions.runtime.partition_for
     else:
         raise InvalidRequestError(f"there is no coordinator for keys of type {key_type}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.errors import KafkaError
-from ottla.broker.config_describe import Alteration
+from ottla.broker.config.describe import Alteration
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.broker.handlers.config_resources import alter, operation_of
 from ottla.wire.apis.incremental_alter_configs import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.errors import InvalidRequestError
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType, refusal
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.broker.handlers.transactional import ask
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -13,8 +13,10 @@ async def respond(context: RequestContext, request: InitProducerIdRequest) -> In
     transactional_id = request.transactional_id
     producer_ids = context.broker.producer_ids
     if transactional_id is None:
-        context.require(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+        if not (context.may(ResourceType.CLUSTER) or context.may_any(ResourceType.TOPIC)):
+            raise refusal(ResourceType.CLUSTER)
         return InitProducerIdResponse(producer_id=await producer_ids.next(), producer_epoch=0)
+    context.require(ResourceType.TRANSACTIONAL_ID, transactional_id)
     if not transactional_id:
         raise InvalidRequestError("the transactional id is empty")
     fresh_id = await producer_ids.next()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
-
 from ottla.base.errors import KafkaError
+from ottla.broker.coordinators.pending_reply import PendingReply
 from ottla.broker.handler import RequestContext
 from ottla.broker.handlers.coordinated import group_handler
-from ottla.broker.pending_reply import PendingReply
 from ottla.machines.coordinator import Decision
 from ottla.machines.groups.shard import GroupShard
 from ottla.wire.apis.join_group import JoinGroupRequest, JoinGroupResponse
@@ -20,7 +18,7 @@ def _join(shard: GroupShard, context: RequestContext, request: JoinGroupRequest,
         version=context.version,
         client_id=context.client_id or "",
         client_host=f"/{context.connection.peer_host}",
-        new_member_id=str(uuid.uuid4()),
+        new_member_id=context.broker.ids.member_id(),
         now_ms=context.broker.clock.wall_ms(),
     )
 

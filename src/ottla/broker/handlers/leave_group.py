@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ottla.broker.coordinators.pending_reply import PendingReply
 from ottla.broker.handler import RequestContext
 from ottla.broker.handlers.coordinated import group_handler
-from ottla.broker.pending_reply import PendingReply
 from ottla.machines.coordinator import Decision
 from ottla.machines.groups.shard import GroupShard
 from ottla.wire.apis.leave_group import LeaveGroupRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ottla.base.errors import ErrorCode, InvalidRequestError, KafkaError
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.broker.replicas import Partition
 from ottla.log.partition_log import PartitionLog, TimestampOffset
@@ -38,7 +38,7 @@ def respond(context: RequestContext, request: ListOffsetsRequest) -> ListOffsets
             try:
                 if asked[topic.name, wanted.partition_index] > 1:
                     raise InvalidRequestError("the request names the partition twice")
-                context.require(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+                context.require(ResourceType.TOPIC, topic.name)
                 _find(context, request, topic.name, wanted, found)
                 if context.version < FIRST_VERSION_WITH_EPOCHS:
                     found.leader_epoch = -1

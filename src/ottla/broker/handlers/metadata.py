@@ -27,29 +27,36 @@ MAX_CREATED_PER_REQUEST = 1_000
 
 
 def respond(context: RequestContext, request: MetadataRequest) -> bytes | Coroutine[Any, Any, bytes]:
-    missing = _to_create(context, request)
+    errors: dict[str, ErrorCode] = {}
+    missing = _to_create(context, request, errors)
     if missing:
-        return _create_and_respond(context, request, missing)
-    return _response(context, request, {})
+        return _create_and_respond(context, request, missing, errors)
+    return _response(context, request, errors)
 
 
-def _to_create(context: RequestContext, request: MetadataRequest) -> list[str]:
+def _to_create(context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]) -> list[str]:
+    """Topics to be made for who may make them, and may know of them at all; for the others an error is noted."""
     broker = context.broker
     if not (request.topics and request.allow_auto_topic_creation and broker.config.flag("auto.create.topics.enable")):
         return []
     topics = broker.image.topics
     names = dict.fromkeys(t.name for t in request.topics if t.name is not None and t.name not in topics)
-    legal = [name for name in names if why_illegal(name) is None]
-    return [
-        name
-        for name in legal[:MAX_CREATED_PER_REQUEST]
-        if context.may(Operation.CREATE, ResourceType.CLUSTER)
-        or context.may(Operation.CREATE, ResourceType.TOPIC, name)
-    ]
+    wanted = [name for name in names if context.may(ResourceType.TOPIC, name)]
+    if not wanted:
+        return []
+    may_create_all = context.may(ResourceType.CLUSTER)
+    legal = []
+    for name in wanted:
+        if not (may_create_all or context.may(ResourceType.TOPIC, name, operation=Operation.CREATE)):
+            errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif why_illegal(name) is None:
+            legal.append(name)
+    return legal[:MAX_CREATED_PER_REQUEST]
 
 
-async def _create_and_respond(context: RequestContext, request: MetadataRequest, missing: list[str]) -> bytes:
-    errors: dict[str, ErrorCode] = {}
+async def _create_and_respond(
+    context: RequestContext, request: MetadataRequest, missing: list[str], errors: dict[str, ErrorCode]
+) -> bytes:
     for name in missing:
         try:
             await context.broker.create_missing_topic(name)
@@ -73,9 +80,7 @@ def _response(context: RequestContext, request: MetadataRequest, errors: dict[st
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         topics=list(_topics(context, request, errors)),
-        cluster_authorized_operations=context.authorized_operations(
-            request.include_cluster_authorized_operations, ResourceType.CLUSTER
-        ),
+        cluster_authorized_operations=context.cluster_operations(request.include_cluster_authorized_operations),
     )
 
 
@@ -83,7 +88,7 @@ def _topics(context: RequestContext, request: MetadataRequest, errors: dict[str,
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
         for topic in context.broker.image.topics.values():
-            if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            if context.may(ResourceType.TOPIC, topic.name):
                 yield _topic(context, request, topic)
     else:
         for one in asked:
@@ -98,11 +103,11 @@ def _asked_topic(
     name = asked.name
     if name is None:
         name = image.topic_name(asked.topic_id)
-        if name is None or not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-            return encode_metadata_topic(
-                version, error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
-            )
-    elif not context.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if name is None or not context.may(ResourceType.TOPIC, name):
+            # The id is no secret, its client has it; the name is.
+            code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return encode_metadata_topic(version, error_code=code, name=None, topic_id=asked.topic_id)
+    elif not context.may(ResourceType.TOPIC, name):
         return encode_metadata_topic(version, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
     topic = image.topics.get(name)
     if topic is not None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.broker.authorizer import Operation, ResourceType
-from ottla.broker.handler import RequestContext, message_handler
+from ottla.broker.authorizer import ResourceType
+from ottla.broker.handler import Reply, RequestContext, message_handler
+from ottla.broker.handlers.state_reads import or_refused, respond_when_committed
 from ottla.wire.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -22,9 +25,12 @@ FIRST_VERSION_WITH_TOP_LEVEL_ERROR = 2
 NO_OFFSET = -1
 
 
-def respond(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def respond(context: RequestContext, request: OffsetFetchRequest) -> Reply:
     if context.version >= FIRST_BATCHED_VERSION:
-        return OffsetFetchResponse(groups=[_fetch(context, group, request.require_stable) for group in request.groups])
+        return respond_when_committed(
+            [_fetch(context, group, request.require_stable) for group in request.groups],
+            lambda groups: OffsetFetchResponse(groups=groups),
+        )
     topics = request.topics
     group = OffsetFetchRequestGroup(
         group_id=request.group_id,
@@ -32,25 +38,36 @@ def respond(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetch
         if topics is None
         else [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in topics],
     )
-    return _single(context.version, group, _fetch(context, group, request.require_stable))
+    return respond_when_committed(
+        [_fetch(context, group, request.require_stable)],
+        lambda groups: _single(context.version, group, groups[0]),
+    )
 
 
-def _fetch(context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+def _fetch(
+    context: RequestContext, group: OffsetFetchRequestGroup, require_stable: bool
+) -> OffsetFetchResponseGroup | asyncio.Future[OffsetFetchResponseGroup]:
+    runtime = context.broker.groups.runtime
     try:
-        context.require(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
-        machine = context.broker.groups.runtime.shard_for(group.group_id).machine
+        context.require(ResourceType.GROUP, group.group_id)
+        shard = runtime.shard_for(group.group_id)
     except KafkaError as e:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=e.code)
-    found = machine.fetch_offsets(group, require_stable=require_stable)
+    found = shard.machine.fetch_offsets(group, require_stable=require_stable)
     names_all = group.topics is None
     allowed: list[OffsetFetchResponseTopics] = []
     for topic in found.topics:
-        if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        if context.may(ResourceType.TOPIC, topic.name):
             allowed.append(topic)
         elif not names_all:
             allowed.append(_refused(topic))
     found.topics = allowed
-    return found
+    if runtime.is_committed(shard):
+        return found
+    return or_refused(
+        runtime.when_committed(shard, found),
+        lambda e: OffsetFetchResponseGroup(group_id=group.group_id, error_code=e.code),
+    )
 
 
 def _refused(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopics:

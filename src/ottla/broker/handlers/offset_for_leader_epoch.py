@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.errors import KafkaError
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.wire.apis.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -28,8 +28,8 @@ def respond(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Of
 def _end_offset(context: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     result = EpochEndOffset(partition=asked.partition)
     try:
-        if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
-            context.require(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        if not context.may(ResourceType.CLUSTER):
+            context.require(ResourceType.TOPIC, topic)
         partition = context.broker.replicas.led(topic, asked.partition)
         partition.check_leader_epoch(asked.current_leader_epoch)
         log = partition.log

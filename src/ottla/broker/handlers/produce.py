@@ -6,17 +6,20 @@ succeeds or fails on its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from ottla.base.errors import ErrorCode, InvalidRecordError, KafkaError, ProtocolError
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType, refusal
 from ottla.broker.handler import Handler, RequestContext
 from ottla.broker.handlers.transactional_produce import (
     FIRST_VERSION_THAT_ADDS,
-    Unverified,
+    Refused,
     add_partitions,
     check_in_transaction,
+    must_wait_for_coordinator,
     unverified_partitions,
+    verify_partitions,
 )
 from ottla.broker.replicas import Partition
 from ottla.machines.cluster.topic_names import INTERNAL_TOPICS
@@ -31,6 +34,7 @@ from ottla.wire.fused.produce import ProducePlan, ProduceResult, decode_produce,
 MIN_VERSION = 3
 MAX_VERSION = 12
 _ADMIN_CLIENT = "__admin_client"
+_NOTHING_REFUSED: Refused = {}
 
 TopicResults = list[tuple[str, list[ProduceResult]]]
 
@@ -39,19 +43,22 @@ def handle(context: RequestContext) -> Outcome:
     plan = decode_produce(context.frame, context.version, context.position)
     acks = plan.acks
     if acks not in (-1, 0, 1):
-        return (_encode(context, _all_failed(plan, ErrorCode.INVALID_REQUIRED_ACKS)),)
-    if plan.transactional_id is not None and not context.may(
-        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, plan.transactional_id
-    ):
-        return (_encode(context, _all_failed(plan, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)),)
+        return (_reply(context, _all_failed(plan, ErrorCode.INVALID_REQUIRED_ACKS)),)
+    if plan.transactional_id is not None and not context.may(ResourceType.TRANSACTIONAL_ID, plan.transactional_id):
+        return (_reply(context, _all_failed(plan, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)),)
     if plan.transactional_id is not None and context.version >= FIRST_VERSION_THAT_ADDS:
         unverified = unverified_partitions(context, plan)
         if unverified:
-            return _add_partitions_first(context, plan, unverified)
-    return _produce(context, plan)
+            return _ask_coordinator_first(context, plan, partial(add_partitions, unverified=unverified))
+    elif plan.transactional_id is not None and must_wait_for_coordinator(context, plan.transactional_id):
+        unverified = unverified_partitions(context, plan)
+        if unverified:
+            return _ask_coordinator_first(context, plan, partial(verify_partitions, unverified=unverified))
+    return _produce(context, plan, _NOTHING_REFUSED)
 
 
-def _produce(context: RequestContext, plan: ProducePlan) -> Outcome:
+def _produce(context: RequestContext, plan: ProducePlan, refused: Refused) -> Outcome:
+    """Appends what is not in `refused`."""
     acks = plan.acks
     now_ms = context.broker.clock.wall_ms()
     results: TopicResults = []
@@ -60,18 +67,21 @@ def _produce(context: RequestContext, plan: ProducePlan) -> Outcome:
         outcomes = []
         for index, records in partitions:
             try:
-                outcomes.append(_append(context, plan, topic, index, records, now_ms, waiting))
+                outcomes.append(_append(context, plan, topic, index, records, now_ms, waiting, refused))
             except KafkaError as e:
                 outcomes.append(_failed(context, topic, index, e))
         results.append((topic, outcomes))
     if acks == 0:
+        _throttle_ms(context)
         return _no_reply(results)
     if waiting:
         return _wait_for_replicas(context, plan, results, waiting)
-    return (_encode(context, results),)
+    return (_reply(context, results),)
 
 
-def _add_partitions_first(context: RequestContext, plan: ProducePlan, unverified: Unverified) -> Outcome:
+def _ask_coordinator_first(
+    context: RequestContext, plan: ProducePlan, ask: Callable[[RequestContext, str], Awaitable[Refused]]
+) -> Outcome:
     """The records outlive the request's frame, so they are copied; that happens once per transaction and partition."""
     kept = plan._replace(
         topics=[
@@ -82,20 +92,20 @@ def _add_partitions_first(context: RequestContext, plan: ProducePlan, unverified
     context.let_go_of_frame()
     deferred = Deferred()
 
-    async def add_and_produce() -> None:
+    async def ask_and_produce() -> None:
         try:
-            await add_partitions(context, kept.transactional_id or "", unverified)
+            refused = await ask(context, kept.transactional_id or "")
         except KafkaError as e:
             code = verification_code(e.code, ApiKey.PRODUCE, context.version)
-            deferred.complete((_encode(context, _all_failed(kept, code, e.message)),))
+            deferred.complete((_reply(context, _all_failed(kept, code, e.message)),))
             return
-        outcome = _produce(context, kept)
+        outcome = _produce(context, kept, refused)
         if isinstance(outcome, Deferred):
             outcome.forward_to(deferred)
         else:
             deferred.complete(outcome)
 
-    context.broker.spawn(add_and_produce())
+    context.broker.spawn(ask_and_produce())
     return deferred
 
 
@@ -107,8 +117,10 @@ def _append(
     records: memoryview | None,
     now_ms: int,
     waiting: list[_Pending],
+    refused: Refused,
 ) -> ProduceResult:
-    context.require(Operation.WRITE, ResourceType.TOPIC, topic)
+    if not context.admission.may_write(topic):
+        raise refusal(ResourceType.TOPIC)
     replicas = context.broker.replicas
     partition = replicas.led(topic, index)
     if topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
@@ -121,6 +133,8 @@ def _append(
     if attributes & TRANSACTIONAL_BIT:
         if plan.transactional_id is None:
             raise KafkaError(code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if partition.tp in refused:
+            raise KafkaError(code=refused[partition.tp])
         check_in_transaction(context, plan.transactional_id, partition, records)
     needs_all = plan.acks == -1
     info = replicas.append(partition, records, requires_all_replicas=needs_all, now_ms=now_ms)
@@ -163,10 +177,27 @@ def _no_reply(results: TopicResults) -> Outcome:
     return ()
 
 
-def _encode(context: RequestContext, results: TopicResults) -> bytes:
+def _reply(context: RequestContext, results: TopicResults) -> bytes:
     return encode_produce_response(
-        context.version, context.correlation_id, results, node_endpoints=_new_leaders(context, results)
+        context.version,
+        context.correlation_id,
+        results,
+        _throttle_ms(context),
+        node_endpoints=_new_leaders(context, results),
     )
+
+
+def _throttle_ms(context: RequestContext) -> int:
+    """Counts the request against its producer's quota, once; its connection is not read for the time returned."""
+    broker = context.broker
+    if not broker.quotas.is_limiting:
+        return 0
+    now_ms = broker.clock.wall_ms()
+    rate = context.admission.rates(context.client_id, now_ms).producer
+    throttle_ms = 0 if rate is None else rate.record(context.request_bytes, now_ms)
+    if throttle_ms:
+        context.connection.mute(throttle_ms)
+    return throttle_ms
 
 
 def _new_leaders(context: RequestContext, results: TopicResults) -> Sequence[NodeEndpoint]:
@@ -246,7 +277,7 @@ class _WaitingProduce:
             )
             for topic, outcomes in self._results
         ]
-        self._deferred.complete((_encode(self._context, results),))
+        self._deferred.complete((_reply(self._context, results),))
 
 
 def _wait_for_replicas(

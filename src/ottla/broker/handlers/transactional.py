@@ -6,9 +6,8 @@ import logging
 from collections.abc import Callable
 
 from ottla.base.errors import ErrorCode
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.coordinators.pending_reply import PendingResult
 from ottla.broker.handler import RequestContext
-from ottla.broker.pending_reply import PendingResult
 from ottla.machines.coordinator import Decision, Token
 from ottla.machines.transactions.answers import Answer
 from ottla.machines.transactions.shard import TransactionShard
@@ -21,8 +20,10 @@ async def ask(
     transactional_id: str,
     decide: Callable[[TransactionShard, Token, int], Decision],
 ) -> Answer:
-    """Raises KafkaError where this broker does not coordinate the id; what the machine refuses is in the answer."""
-    context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    """Raises KafkaError where this broker does not coordinate the id; what the machine refuses is in the answer.
+
+    Whether the client may use the id has to be asked before.
+    """
     runtime = context.broker.transactions.runtime
     shard = runtime.shard_for(transactional_id)
     pending: PendingResult[Answer] = PendingResult()

@@ -13,6 +13,7 @@ from functools import partial
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
+from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext
 from ottla.broker.handlers.transactional import ask
 from ottla.broker.replicas import Partition
@@ -32,12 +33,16 @@ _PRODUCER_POSITION = 43
 
 Unverified = dict[tuple[int, int], list[TopicPartition]]
 """By producer id and epoch: partitions to which the producer's open transaction has not written yet."""
+Refused = dict[TopicPartition, ErrorCode]
+"""Partitions that are not in the transaction, as Produce says it."""
 
 
 def unverified_partitions(context: RequestContext, plan: ProducePlan) -> Unverified:
     found: Unverified = {}
     replicas = context.broker.replicas
     for topic, partitions in plan.topics:
+        if not context.may(ResourceType.TOPIC, topic):
+            continue
         for index, records in partitions:
             partition = replicas.find(topic, index)
             if partition is not None and records and _opens_transaction(partition.log, records):
@@ -69,7 +74,28 @@ def check_in_transaction(
         raise KafkaError(code=verification_code(code, ApiKey.PRODUCE, context.version))
 
 
-async def add_partitions(context: RequestContext, transactional_id: str, unverified: Unverified) -> None:
+def must_wait_for_coordinator(context: RequestContext, transactional_id: str) -> bool:
+    """Whether what the coordinator knows of the transaction could still be forgotten, were it to fail now."""
+    broker = context.broker
+    return not broker.transactions.is_committed(transactional_id) and broker.config.flag(
+        "transaction.partition.verification.enable"
+    )
+
+
+async def verify_partitions(context: RequestContext, transactional_id: str, unverified: Unverified) -> Refused:
+    """Waits for the coordinator's word on partitions a client has added itself."""
+    refused: Refused = {}
+    for (producer_id, producer_epoch), partitions in unverified.items():
+        codes = await context.broker.transactions.verify_committed(
+            transactional_id, producer_id, producer_epoch, partitions
+        )
+        for tp, code in codes.items():
+            if code != ErrorCode.NONE:
+                refused[tp] = verification_code(code, ApiKey.PRODUCE, context.version)
+    return refused
+
+
+async def add_partitions(context: RequestContext, transactional_id: str, unverified: Unverified) -> Refused:
     """Adds partitions for a client that leaves it to the broker; raises KafkaError if they cannot be added."""
     for (producer_id, producer_epoch), partitions in unverified.items():
         answer = await ask(
@@ -79,6 +105,7 @@ async def add_partitions(context: RequestContext, transactional_id: str, unverif
         )
         if answer.error_code != ErrorCode.NONE:
             raise KafkaError(answer.message, code=answer.error_code)
+    return {}
 
 
 def _add(

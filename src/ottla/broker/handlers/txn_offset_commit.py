@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.authorizer import ResourceType
+from ottla.broker.coordinators.pending_reply import PendingResult
 from ottla.broker.handler import RequestContext, message_handler
+from ottla.broker.handlers.coordinated import by_access
 from ottla.broker.handlers.transactional import ask
-from ottla.broker.pending_reply import PendingResult
 from ottla.machines.cluster.topic_names import GROUP_METADATA_TOPIC
+from ottla.machines.groups.offset_requests import all_failed, transactional_commit_response
 from ottla.machines.transactions.answers import verification_code
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 
 FIRST_VERSION_THAT_ADDS = 5
@@ -23,22 +26,26 @@ _BROKER_ADD_VERSION = 5
 
 
 async def respond(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    refused: list[TxnOffsetCommitRequestTopic] = []
     try:
-        context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-        context.require(Operation.READ, ResourceType.GROUP, request.group_id)
-        for topic in request.topics:
-            context.require(Operation.READ, ResourceType.TOPIC, topic.name)
-        return await _commit(context, request)
+        context.require(ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        context.require(ResourceType.GROUP, request.group_id)
+        request.topics, refused = by_access(context, request.topics)
+        response = TxnOffsetCommitResponse() if refused and not request.topics else await _commit(context, request)
     except KafkaError as e:
-        return _refused(request, e)
+        # A refusal of single topics is what these are told, whatever becomes of the others.
+        response = _failed(request.topics, e.code)
+    response.topics += _failed(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED).topics
+    return response
 
 
 async def _commit(context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     if not request.group_id:
         raise KafkaError("the group id is empty", code=ErrorCode.INVALID_GROUP_ID)
     runtime = context.broker.groups.runtime
+    tp = TopicPartition(GROUP_METADATA_TOPIC, runtime.shard_for(request.group_id).index)
+    await _check_in_transaction(context, request, tp)
     shard = runtime.shard_for(request.group_id)
-    await _check_in_transaction(context, request, TopicPartition(GROUP_METADATA_TOPIC, shard.index))
     pending: PendingResult[TxnOffsetCommitResponse] = PendingResult()
     decision = shard.machine.commit_transactional_offsets(
         request, pending, version=context.version, now_ms=context.broker.clock.wall_ms()
@@ -63,25 +70,19 @@ async def _check_in_transaction(context: RequestContext, request: TxnOffsetCommi
             raise KafkaError(answer.message, code=code)
     elif not context.broker.config.flag("transaction.partition.verification.enable"):
         return
-    # One that was just added is verified, too: were the transaction over by now, nothing would settle the offsets.
-    code = context.broker.transactions.verify(*producer, [tp])[tp]
+    else:
+        _require_in_transaction(context, (await context.broker.transactions.verify_committed(*producer, [tp]))[tp])
+    # And now, too: were the transaction over since it was asked for, nothing would settle the offsets.
+    _require_in_transaction(context, context.broker.transactions.verify(*producer, [tp])[tp])
+
+
+def _require_in_transaction(context: RequestContext, code: ErrorCode) -> None:
     if code != ErrorCode.NONE:
         raise KafkaError(code=verification_code(code, ApiKey.TXN_OFFSET_COMMIT, context.version))
 
 
-def _refused(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error.code)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+def _failed(topics: Sequence[TxnOffsetCommitRequestTopic], code: ErrorCode) -> TxnOffsetCommitResponse:
+    return transactional_commit_response(all_failed(topics, code))
 
 
 HANDLER = message_handler(TxnOffsetCommitRequest, (0, 5), respond)

@@ -7,9 +7,9 @@ import asyncio
 from ottla.base.errors import KafkaError
 from ottla.base.types import TopicPartition
 from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.coordinators.markers import Marker
+from ottla.broker.coordinators.transactions import MARKER_WAIT_MS
 from ottla.broker.handler import RequestContext, message_handler
-from ottla.broker.transaction_coordinator import MARKER_WAIT_MS
-from ottla.broker.txn_markers import Marker, write_marker
 from ottla.wire.apis.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -30,8 +30,9 @@ async def _write(context: RequestContext, asked: WritableTxnMarker) -> WritableT
     async def write(name: str, index: int) -> WritableTxnMarkerPartitionResult:
         result = WritableTxnMarkerPartitionResult(partition_index=index)
         try:
-            context.require(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
-            await write_marker(context.broker, TopicPartition(name, index), marker, wait_ms=MARKER_WAIT_MS)
+            if not context.may(ResourceType.CLUSTER, operation=Operation.ALTER):
+                context.require(ResourceType.CLUSTER)
+            await context.broker.markers.write(TopicPartition(name, index), marker, wait_ms=MARKER_WAIT_MS)
         except KafkaError as e:
             result.error_code = e.code
         return result

@@ -33,11 +33,11 @@ def main(arguments: list[str]) -> int:
 
 
 def demo(
-    port: Annotated[int, typer.Option(help="Where the broker listens, on 127.0.0.1.")] = 9092,
-    data: Annotated[Path, typer.Option(help="Where the broker and the pipeline keep their data.")] = Path("data"),
-    rate: Annotated[int, typer.Option(help="Page views a second.", min=1, max=100_000)] = 200,
+    port: Annotated[int, typer.Option(help="where the broker listens, on 127.0.0.1")] = 9092,
+    data: Annotated[Path, typer.Option(help="where the broker and the pipeline keep their data")] = Path("data"),
+    rate: Annotated[int, typer.Option(help="page views a second", min=1, max=100_000)] = 200,
     duration: Annotated[
-        float | None, typer.Option(help="Seconds to run, at least until there are results; otherwise until Ctrl-C.")
+        float | None, typer.Option(help="seconds to run, at least until there are results; otherwise until Ctrl-C")
     ] = None,
 ) -> None:
     """Run a broker, invented visitors of a web site, and a Spark pipeline that counts what they look at."""

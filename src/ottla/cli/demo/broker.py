@@ -24,7 +24,12 @@ class OwnBroker:
 
     def __enter__(self) -> Self:
         self._log_dir.mkdir(parents=True, exist_ok=True)
-        settings = {"listeners": f"PLAINTEXT://{self.bootstrap_servers}", "log.dirs": str(self._log_dir)}
+        settings = {
+            "listeners": f"PLAINTEXT://{self.bootstrap_servers}",
+            "log.dirs": str(self._log_dir),
+            # Nobody who tries it out has a second consumer on its way, so the first need not wait for one.
+            "group.initial.rebalance.delay.ms": "0",
+        }
         command = [sys.executable, "-m", "ottla", "start"]
         for name, value in settings.items():
             command += ["--override", f"{name}={value}"]

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ottla.client.lazy_names import lazy_names
+
 if TYPE_CHECKING:
-    from ottla.client.aio.admin import Admin
-    from ottla.client.aio.consumer import Consumer
-    from ottla.client.aio.parallel import ParallelConsumer
-    from ottla.client.aio.producer import Producer
-    from ottla.client.aio.send_futures import SendFuture, SendFutures, TableFuture
+    from ottla.client.aio.admin.admin import Admin
+    from ottla.client.aio.consumer.consumer import Consumer
+    from ottla.client.aio.processing.parallel import ParallelConsumer
+    from ottla.client.aio.producer.producer import Producer
+    from ottla.client.aio.producer.send_futures import SendFuture, SendFutures, TableFuture
 
 __all__ = ["Admin", "Consumer", "ParallelConsumer", "Producer", "SendFuture", "SendFutures", "TableFuture"]
 
-_HOMES = {
-    "Admin": "admin",
-    "Consumer": "consumer",
-    "ParallelConsumer": "parallel",
-    "Producer": "producer",
-    "SendFuture": "send_futures",
-    "SendFutures": "send_futures",
-    "TableFuture": "send_futures",
-}
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = lazy_names(__name__)

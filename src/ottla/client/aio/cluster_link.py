@@ -1,17 +1,20 @@
 """A client's connections: found from bootstrap servers, one for each broker, dialled again with pauses.
 
-Feeds a `MetadataCache` and finds coordinators. What is asked and what an answer means is its callers' business. Every
-method is for the thread of the event loop.
+Feeds a `MetadataCache` and finds coordinators; logs which brokers cannot be reached, when `Outages` says so. What is
+asked and what an answer means is its callers' business. Every method is for the thread of the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from ottla.base.errors import ErrorCode, KafkaError, kafka_error
 from ottla.client.core.metadata import MetadataCache, least_loaded
+from ottla.client.core.outages import Outages
 from ottla.client.core.settings import ClientSettings, backoff_ms, parse_bootstrap_servers
 from ottla.client.errors import ClusterUnreachableError
 from ottla.net.connection import Connection
@@ -19,6 +22,7 @@ from ottla.wire.apis.find_coordinator import FindCoordinatorRequest, FindCoordin
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.wire.message import Request, Response
 
+log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Response)
 
 GROUP = 0
@@ -26,6 +30,8 @@ TRANSACTION = 1
 
 _FIRST_WITH_MANY_KEYS = 4
 _TRIES_TO_FIND = 5
+_FIRST_LOOK_S = 3.0
+"""How long a client that does not need the cluster yet waits for it when it starts."""
 _UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 
 
@@ -42,13 +48,24 @@ class _Line:
 
 
 class ClusterLink:
-    def __init__(self, settings: ClientSettings, metadata: MetadataCache, *, default_client_id: str) -> None:
+    def __init__(
+        self,
+        settings: ClientSettings,
+        metadata: MetadataCache,
+        *,
+        default_client_id: str,
+        outages: Outages | None = None,
+    ) -> None:
+        """`outages` are those of all links that shall speak with one voice."""
         self._bootstrap = parse_bootstrap_servers(settings.bootstrap_servers)
         self.settings = settings
         self.metadata = metadata
         self.client_id = settings.client_id or default_client_id
+        self.outages = outages or Outages(self.client_id)
         self._lines: dict[tuple[str, int], _Line] = {}
         self._closed = False
+        self._is_quiet = False
+        """Whoever waits is told by an error."""
 
     def close(self) -> None:
         self._closed = True
@@ -103,7 +120,8 @@ class ClusterLink:
             await asyncio.sleep(max(0.0, line.not_before_s - loop.time()))
             try:
                 line.connection = await self._dial(line, host, port)
-            except KafkaError:
+            except KafkaError as e:
+                self._note_failure(host, port, e)
                 line.failures += 1
                 pause_ms = backoff_ms(
                     line.failures, self.settings.reconnect_backoff_ms, self.settings.reconnect_backoff_max_ms
@@ -111,7 +129,17 @@ class ClusterLink:
                 line.not_before_s = loop.time() + pause_ms / 1000
                 raise
             line.failures = 0
+            line.connection.on_late = partial(self._note_failure, host, port)
+            if (said := self.outages.reached(f"{host}:{port}", int(loop.time() * 1000))) is not None:
+                log.info("%s", said)
             return line.connection
+
+    def _note_failure(self, host: str, port: int, error: KafkaError) -> None:
+        if self._closed or self._is_quiet or error.code not in _UNREACHABLE:
+            return
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        if (said := self.outages.failed(f"{host}:{port}", _cause(host, port, error), now_ms)) is not None:
+            log.warning("%s", said)
 
     async def _dial(self, line: _Line, host: str, port: int) -> Connection:
         settings = self.settings
@@ -167,8 +195,7 @@ class ClusterLink:
             except KafkaError as e:
                 if e.code not in _UNREACHABLE:
                     raise
-                reason = e.message.removeprefix("connection to ").removeprefix(f"{host}:{port}")
-                failures.append(f"{host}:{port}: {reason.lstrip(': ')}")
+                failures.append(f"{host}:{port}: {_cause(host, port, e)}")
         raise ClusterUnreachableError(failures)
 
     def _candidates(self) -> list[tuple[str, int]]:
@@ -189,7 +216,21 @@ class ClusterLink:
         return list(dict.fromkeys([*addresses, *self._bootstrap]))
 
     async def find_cluster(self, now_ms: int) -> None:
-        """Asks for the brokers. Where nobody listens there is no point in waiting; a connection may break, though."""
+        """Asks for the brokers. If none can be reached, whoever needs one asks again, unless the client fails fast."""
+        if self.settings.fails_fast:
+            self._is_quiet = True
+            try:
+                return await self._find_cluster_or_fail(now_ms)
+            finally:
+                self._is_quiet = False
+        try:
+            async with asyncio.timeout(_FIRST_LOOK_S):
+                await self.refresh_metadata([], now_ms)
+        except (ClusterUnreachableError, TimeoutError) as e:
+            log.debug("%s starts without a broker: %s", self.client_id, e)
+
+    async def _find_cluster_or_fail(self, now_ms: int) -> None:
+        """Where nobody listens there is no point in waiting; a connection may break, though."""
         tries = 0
         while True:
             for line in self._lines.values():
@@ -234,3 +275,8 @@ class ClusterLink:
             self.metadata.request_update()
             raise KafkaError(f"broker {found.node_id} is not known yet", code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return found.node_id
+
+
+def _cause(host: str, port: int, error: KafkaError) -> str:
+    """What is wrong, for those who name the address themselves."""
+    return error.message.removeprefix(f"connection to {host}:{port}: ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.errors import ErrorCode, kafka_error
-from ottla.client.aio.consumer_engine import ConsumerEngine
+from ottla.client.aio.consumer.engine import ConsumerEngine
 from ottla.client.core.topic_info import PartitionInfo
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 

@@ -10,25 +10,29 @@ import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ottla.base.errors import OttlaError
 from ottla.base.options import OptionSet
-from ottla.client.aio.dead_letters import LetterProducer
-from ottla.client.aio.lasting_producer import LastingProducer
-from ottla.client.aio.producer import Producer
+from ottla.client.aio.processing.dead_letters import LetterProducer
+from ottla.client.aio.producer.lasting_producer import LastingProducer
+from ottla.client.aio.producer.producer import Producer
 from ottla.client.app.calls import name_of
 from ottla.client.app.listening import Listener
 from ottla.client.app.payloads import encode
-from ottla.client.core.consumer_options import CONSUMER_OPTIONS, ConsumerSettings
-from ottla.client.core.dead_letters import DEFAULT_TOPIC
-from ottla.client.core.handlers import check_handler
-from ottla.client.core.parallel import Ordering, Retries
-from ottla.client.core.producer_batch import RecordMetadata
-from ottla.client.core.producer_options import PRODUCER_OPTIONS, ProducerSettings
-from ottla.client.core.record_intake import GivenHeaders, ProducerRecord
+from ottla.client.core.consumer.options import CONSUMER_OPTIONS, ConsumerSettings
+from ottla.client.core.outages import Outages
+from ottla.client.core.processing.dead_letters import DEFAULT_TOPIC
+from ottla.client.core.processing.handlers import check_handler
+from ottla.client.core.processing.parallel import Ordering, Retries
+from ottla.client.core.producer.batch import RecordMetadata
+from ottla.client.core.producer.options import PRODUCER_OPTIONS, ProducerSettings
+from ottla.client.core.producer.record_intake import GivenHeaders, ProducerRecord
 from ottla.client.core.settings import merge_settings
 from ottla.client.errors import ClientClosedError, ClientError, ListenerError
+
+if TYPE_CHECKING:
+    from ottla.client.core.keywords import AppKeywords, ListenerKeywords
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +51,11 @@ class App:
     """
 
     def __init__(
-        self, config: Mapping[str, object] | None = None, *, require_topics: bool = False, **settings: object
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        require_topics: bool = False,
+        **settings: Unpack[AppKeywords],
     ) -> None:
         self._settings = merge_settings(config, settings)
         for name in self._settings:
@@ -59,6 +67,8 @@ class App:
         self._producer: LastingProducer | None = None
         self._letter_producer: LastingProducer | None = None
         self._is_starting = False
+        # One voice for all its clients: each would say the same of a broker that is gone.
+        self._outages = Outages(str(self._settings.get("client.id") or "ottla-app"))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -77,7 +87,7 @@ class App:
         no_retry: tuple[type[Exception], ...] = (),
         dead_letter: str | None = DEFAULT_TOPIC,
         drain_timeout: float = 30.0,
-        **settings: object,
+        **settings: Unpack[ListenerKeywords],
     ) -> Callable[[F], F]:
         """Makes a function listen to topics, or to one pattern; the options are those of `ParallelConsumer`.
 
@@ -140,7 +150,10 @@ class App:
     # Life
 
     async def start(self) -> Self:
-        """Finds the cluster and starts the listeners. Raises ListenerError for one that cannot be."""
+        """Starts the listeners, which connect when the cluster is there; `bootstrap.fail.fast` raises if it is not.
+
+        Raises ListenerError for one that cannot be.
+        """
         if self._producer is not None or self._is_starting:
             raise ClientError("this application has been started already")
         for listener in self._listeners:
@@ -156,17 +169,24 @@ class App:
         self._turns.clear()
         self._producer = producer
         # For all listeners. The application's own limit for records is none for those that others have sent.
-        self._letter_producer = LastingProducer(lambda: LetterProducer(self._producer_settings))
+        self._letter_producer = LastingProducer(self._make_letter_producer)
         try:
             for listener in self._listeners:
-                await listener.start(self._letter_producer, requires_topics=self._requires_topics)
+                await listener.start(self._letter_producer, self._outages, requires_topics=self._requires_topics)
         except BaseException:
             await self.close()
             raise
         return self
 
     def _make_producer(self) -> Producer:
-        return Producer(self._producer_settings, key_serializer=encode, value_serializer=encode)
+        producer = Producer(self._producer_settings, key_serializer=encode, value_serializer=encode)
+        producer._outages = self._outages
+        return producer
+
+    def _make_letter_producer(self) -> Producer:
+        producer = LetterProducer(self._producer_settings)
+        producer._outages = self._outages
+        return producer
 
     async def close(self) -> None:
         """Waits for listeners that are at work, and for what is being sent. It can be started again after that."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, get_origin, get_type_hints
 
 from ottla.client.app.payloads import AnnotationError, Decoder, decoder_for
-from ottla.client.core.consumer_record import ConsumerRecord
-from ottla.client.core.parallel import RawRecord
+from ottla.client.core.consumer.record import ConsumerRecord
+from ottla.client.core.processing.parallel import RawRecord
 from ottla.client.errors import DeserializationError, ListenerError
 
 Argument: TypeAlias = Callable[[RawRecord], Any]
@@ -48,7 +48,7 @@ class Call:
     def _hints(self, function: Callable[..., object]) -> dict[str, Any]:
         target = function if inspect.isroutine(function) else type(function).__call__
         try:
-            return get_type_hints(target)
+            return get_type_hints(target, include_extras=True)
         except NameError as e:
             raise ListenerError(f"{self._name}: an annotation uses {e.name}, which its module does not have") from e
 

@@ -10,14 +10,15 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from ottla.base.errors import OttlaError
-from ottla.client.aio.exits import EXITS
-from ottla.client.aio.lasting_producer import LastingProducer
-from ottla.client.aio.parallel import ParallelConsumer
+from ottla.client.aio.processing.parallel import ParallelConsumer
+from ottla.client.aio.producer.lasting_producer import LastingProducer
 from ottla.client.app.calls import Call
-from ottla.client.core.handlers import is_coroutine_function
-from ottla.client.core.parallel import RawRecord
+from ottla.client.core.outages import Outages
+from ottla.client.core.processing.handlers import is_coroutine_function
+from ottla.client.core.processing.parallel import RawRecord
 from ottla.client.core.settings import backoff_ms
 from ottla.client.errors import ClientError, ListenerError, ProcessingError
+from ottla.client.interrupts.exits import EXITS
 
 log = logging.getLogger(__name__)
 
@@ -48,15 +49,17 @@ class Listener:
         self._consumer: RawConsumer | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._outages: Outages | None = None
 
     def check(self) -> None:
         """ListenerError if the function cannot be a listener."""
         Call(self._function)
 
-    async def start(self, producer: LastingProducer, *, requires_topics: bool) -> None:
-        """Returns once the cluster has been found; records come in the background from then on."""
+    async def start(self, producer: LastingProducer, outages: Outages, *, requires_topics: bool) -> None:
+        """Records come in the background from then on, as soon as there is a cluster to have them from."""
         self.failure = None
         self._stopping = asyncio.Event()
+        self._outages = outages
         consumer = await self._make(producer)
         self._consumer = consumer
         if requires_topics and not isinstance(self.topics, re.Pattern):
@@ -82,6 +85,8 @@ class Listener:
 
         handler: Callable[[RawRecord], object] = call_coroutine if is_coroutine_function(function) else call_function
         consumer = ParallelConsumer(self.topics, handler, self._settings, producer=producer, **self._options)
+        if self._outages is not None:
+            consumer._share_outages(self._outages)
         try:
             return await consumer.start()
         except BaseException:

@@ -176,6 +176,20 @@ class MetadataCache:
         self.topics[topic] = _topic(topic, known.topic_id, known.is_internal, partitions, known.error_code)
         return True
 
+    def why_unknown(self, topic: str, partition: int | None, timeout_ms: int, *, otherwise: str) -> str:
+        """What to say if a topic, or a partition, was waited for in vain; `otherwise` if brokers say nothing of it."""
+        known = self.topics.get(topic)
+        if partition is not None and known is not None and known.partitions and not known.error_code:
+            return (
+                f"topic {topic} has the partitions 0 to {known.partition_count - 1}, and no partition {partition} "
+                f"has been added within {timeout_ms} ms"
+            )
+        reason = client_error(known.error_code).message if known is not None and known.error_code else otherwise
+        return (
+            f"topic {topic}: nothing could be learnt within {timeout_ms} ms: {reason}. "
+            "Does the topic exist, and may this client see it?"
+        )
+
     def leader_of(self, topic: str, partition: int) -> int:
         """The leader's node id, or NO_LEADER if there is none or its address is not known."""
         known = self.topics.get(topic)

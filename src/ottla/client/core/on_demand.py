@@ -6,11 +6,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ottla.client.core.partitioners import Backlog, Partitioner
-from ottla.client.core.producer_options import ProducerSettings
+from ottla.client.core.producer.options import ProducerSettings
+from ottla.client.core.producer.partitioners import Backlog, Partitioner
 
 if TYPE_CHECKING:
-    from ottla.client.core.table_intake import TableIntake
+    from ottla.client.core.producer.table_intake import TableIntake
 
 
 def open_table_intake(
@@ -21,14 +21,14 @@ def open_table_intake(
 ) -> TableIntake:
     """ImportError, with what to install, if columns cannot be used here."""
     import ottla.records.columns  # noqa: F401  # it says what to install
-    from ottla.client.core.table_intake import TableIntake
+    from ottla.client.core.producer.table_intake import TableIntake
 
     return TableIntake(settings, partitioner=partitioner, random_below=random_below, backlog=backlog)
 
 
 def load_fetched_columns() -> ModuleType:
-    """`ottla.client.core.fetched_columns`, or ImportError with what to install."""
+    """`ottla.client.core.consumer.fetched_columns`, or ImportError with what to install."""
     import ottla.records.columns  # noqa: F401  # it says what to install
-    from ottla.client.core import fetched_columns
+    from ottla.client.core.consumer import fetched_columns
 
     return fetched_columns

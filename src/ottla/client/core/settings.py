@@ -30,6 +30,12 @@ CLIENT_OPTIONS = (
         "Addresses (host:port) of some brokers, from which the whole cluster is found.",
         importance="high",
     ),
+    Option(
+        "bootstrap.fail.fast",
+        Type.BOOLEAN,
+        False,
+        "Whether to fail at once if no broker can be reached at the start, instead of waiting for one.",
+    ),
     Option("client.id", Type.STRING, "", "A name for this client in the brokers' logs and quotas."),
     Option(
         "request.timeout.ms",
@@ -88,6 +94,7 @@ class ClientSettings(NamedTuple):
     """The options of `CLIENT_OPTIONS`, with their types."""
 
     bootstrap_servers: tuple[str, ...]
+    fails_fast: bool
     client_id: str
     request_timeout_ms: int
     retry_backoff_ms: int
@@ -109,6 +116,7 @@ class ClientSettings(NamedTuple):
         parse_bootstrap_servers(servers)
         return cls(
             servers,
+            values.flag("bootstrap.fail.fast"),
             values.text("client.id"),
             values.integer("request.timeout.ms"),
             values.integer("retry.backoff.ms"),

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from ottla.client.aio.exits import EXITS, KeptExit, keep_exit
 from ottla.client.errors import ConcurrentUseError
-from ottla.client.sync.forks import forget_forks, watch_forks
+from ottla.client.interrupts.exits import EXITS, KeptExit, keep_exit
+from ottla.client.interrupts.forks import forget_forks, watch_forks
 from ottla.client.sync.shared_loop import cancel_the_rest, closed_meanwhile
 
 T = TypeVar("T")

@@ -21,8 +21,8 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from ottla.client.errors import ClientClosedError, ConcurrentUseError
-from ottla.client.sync.forks import forget_forks, watch_forks
-from ottla.client.sync.held_signals import HeldSignals
+from ottla.client.interrupts.forks import forget_forks, watch_forks
+from ottla.client.interrupts.held_signals import HeldSignals
 
 T = TypeVar("T")
 

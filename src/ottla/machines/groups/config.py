@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, Protocol
 
 from ottla.base.types import Uuid
+
+
+class MigrationPolicy(Enum):
+    """Which groups may change their protocol while they have members: group.consumer.migration.policy."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def allows_downgrade(self) -> bool:
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+
+class ConsumerTimeouts(NamedTuple):
+    """Of the members of a KIP-848 group."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +51,15 @@ class GroupConfig:
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    own_consumer_timeouts: Mapping[str, ConsumerTimeouts] = field(default_factory=dict)
+    """Of the groups that have settings of their own. The broker changes it while groups live."""
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+
+    def consumer_timeouts(self, group_id: str) -> ConsumerTimeouts:
+        own = self.own_consumer_timeouts.get(group_id)
+        if own is not None:
+            return own
+        return ConsumerTimeouts(self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms)
 
 
 class TopicView(Protocol):

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ottla.machines.coordinator import CoordinatorRecord, ReplayContext, Token
-from ottla.machines.groups.classic import ClassicGroup
+from ottla.machines.coordinator import CoordinatorRecord, Decision, ReplayContext, Token
+from ottla.machines.groups.classic.group import ClassicGroup
+from ottla.machines.groups.classic.states import GroupState
 from ottla.machines.groups.config import GroupConfig, TopicView
-from ottla.machines.groups.consumer_group import ConsumerGroup
+from ottla.machines.groups.consumer.group import ConsumerGroup
+from ottla.machines.groups.consumer.state import Draft
+from ottla.machines.groups.migration import downgrade
 from ottla.machines.groups.offset_requests import AgeRule, expired
 from ottla.machines.groups.offsets import OffsetStore, offset_record
-from ottla.machines.groups.states import GroupState
 from ottla.wire.message import StoredRecord
 from ottla.wire.stored import consumer_offsets as stored
 
@@ -35,8 +37,19 @@ class GroupTable:
         return self._groups.get(group_id)
 
     def put(self, group: Group) -> None:
-        """Also over a group of the other kind, which has to be empty and whose tombstones are on their way."""
+        """Also over a group of the other kind, whose tombstones are on their way."""
         self._groups[group.group_id] = group
+
+    def new_consumer_group(self, group_id: str) -> ConsumerGroup:
+        """Not in the table yet."""
+        return ConsumerGroup(group_id, self._config, self._topics, self._downgrade)
+
+    def _downgrade(self, draft: Draft, leaving_id: str | None, now_ms: int) -> Decision | None:
+        if not downgrade.is_due(draft.state, leaving_id, self._config):
+            return None
+        group, decision = downgrade.downgrade(draft, leaving_id, self._config, self._topics, now_ms)
+        self.put(group)
+        return decision
 
     def forget_if_nothing_left(self, group_id: str) -> None:
         group = self._groups.get(group_id)
@@ -101,7 +114,7 @@ class GroupTable:
         if not isinstance(group, ConsumerGroup):
             if value is None:
                 return
-            group = ConsumerGroup(group_id, self._config, self._topics)
+            group = self.new_consumer_group(group_id)
             self._groups[group_id] = group
         group.replay(key, value)
         if isinstance(key, stored.ConsumerGroupMetadataKey) and value is None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.machines.coordinator import Decision, Token
 from ottla.machines.groups import offset_requests
-from ottla.machines.groups.classic import ClassicGroup
+from ottla.machines.groups.classic.group import ClassicGroup
 from ottla.machines.groups.config import GroupConfig, TopicView
-from ottla.machines.groups.consumer_group import ConsumerGroup
+from ottla.machines.groups.consumer.group import ConsumerGroup
 from ottla.machines.groups.group_table import GroupTable
 from ottla.wire.apis.offset_commit import OffsetCommitRequest
 from ottla.wire.apis.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -127,11 +127,8 @@ class OffsetShard:
 def _check_consumer_commit(
     group: ConsumerGroup, member_id: str, member_epoch: int, version: int, transactional: bool
 ) -> None:
-    if not transactional and version < _MEMBER_EPOCH_VERSION:
-        # An older client would not understand that its epoch is stale.
-        raise KafkaError(code=ErrorCode.UNSUPPORTED_VERSION)
     try:
-        group.check_commit(member_id, member_epoch)
+        group.check_commit(member_id, member_epoch, knows_epochs=transactional or version >= _MEMBER_EPOCH_VERSION)
     except KafkaError as e:
         if transactional and e.code is ErrorCode.STALE_MEMBER_EPOCH:
             # TxnOffsetCommit has no word for it.

@@ -1,21 +1,25 @@
 """All groups of one `__consumer_offsets` partition: finds the group a request is for, and turns refusals into replies.
 
-The rules of a classic group are in `joining`, `syncing` and `rebalance`, those of a KIP-848 group in `consumer_group`,
-those of offsets in `offset_requests`. A group changes kind only while it is empty.
+The rules of a classic group are in `joining`, `syncing` and `rebalance`, those of a KIP-848 group in `consumer.group`,
+those of offsets in `offset_requests`, how groups change from one kind to the other in `migration`.
 """
 
 from __future__ import annotations
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.machines.coordinator import Decision, ReplayContext, TimerKey, Token
-from ottla.machines.groups import joining, syncing
-from ottla.machines.groups.classic import ClassicGroup
-from ottla.machines.groups.consumer_group import REBALANCE_TIMER, SESSION_TIMER, ConsumerGroup
+from ottla.machines.groups.classic import joining, syncing
+from ottla.machines.groups.classic.group import ClassicGroup
+from ottla.machines.groups.classic.joining import JoinCall
+from ottla.machines.groups.classic.rebalance import join_refused, sync_refused
+from ottla.machines.groups.classic.states import GroupState
+from ottla.machines.groups.consumer.confirmations import Connection
+from ottla.machines.groups.consumer.group import TIMERS, ConsumerGroup
+from ottla.machines.groups.consumer.member import JOIN_EPOCH
+from ottla.machines.groups.consumer.state import Draft
 from ottla.machines.groups.group_table import Group
-from ottla.machines.groups.joining import JoinCall
+from ottla.machines.groups.migration import classic_members, upgrade
 from ottla.machines.groups.offset_shard import OffsetShard
-from ottla.machines.groups.rebalance import join_refused, sync_refused
-from ottla.machines.groups.states import GroupState
 from ottla.wire.apis import consumer_group_describe, describe_groups
 from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ottla.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -62,7 +66,7 @@ class GroupShard(OffsetShard):
         if isinstance(group, ClassicGroup):
             return joining.join(group, call, now_ms)
         if group is not None and not group.is_empty:
-            raise KafkaError(code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            return classic_members.join(group, call, now_ms)
         if request.member_id:
             raise KafkaError(code=ErrorCode.UNKNOWN_MEMBER_ID)
         new_group = ClassicGroup(request.group_id, config)
@@ -74,13 +78,19 @@ class GroupShard(OffsetShard):
 
     def sync(self, request: SyncGroupRequest, token: Token, *, version: int, now_ms: int) -> Decision:
         try:
-            return syncing.sync(self._classic(request.group_id), request, token, now_ms)
+            group = self._with_members(request.group_id)
+            if isinstance(group, ConsumerGroup):
+                return classic_members.sync(group, request, token)
+            return syncing.sync(group, request, token, now_ms)
         except KafkaError as e:
             return Decision().reply(token, sync_refused(e.code))
 
     def heartbeat(self, request: HeartbeatRequest, token: Token, *, now_ms: int) -> Decision:
         try:
-            return syncing.heartbeat(self._classic(request.group_id), request, token)
+            group = self._with_members(request.group_id)
+            if isinstance(group, ConsumerGroup):
+                return classic_members.heartbeat(group, request, token)
+            return syncing.heartbeat(group, request, token)
         except KafkaError as e:
             return Decision().reply(token, HeartbeatResponse(error_code=e.code))
 
@@ -103,6 +113,8 @@ class GroupShard(OffsetShard):
         if isinstance(group, ClassicGroup):
             decision, results = joining.leave(group, identities, now_ms)
             return self._settle(group, decision), results
+        if group is not None:
+            return classic_members.leave(group, identities)
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
         return Decision(), [
             MemberResponse(
@@ -111,11 +123,11 @@ class GroupShard(OffsetShard):
             for identity in identities
         ]
 
-    def _classic(self, group_id: str) -> ClassicGroup:
-        """For requests of members: a group they cannot be members of does not know them."""
+    def _with_members(self, group_id: str) -> Group:
+        """For requests of members: a group that does not exist does not know them."""
         _check_group_id(group_id)
         group = self._groups.get(group_id)
-        if not isinstance(group, ClassicGroup):
+        if group is None:
             raise KafkaError(code=ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
@@ -131,19 +143,20 @@ class GroupShard(OffsetShard):
         client_host: str,
         new_member_id: str,
         now_ms: int,
+        connection: Connection = None,
     ) -> Decision:
         try:
             _check_group_id(request.group_id)
-            group = self._groups.get(request.group_id)
-            if isinstance(group, ClassicGroup) and not group.is_empty:
-                raise KafkaError(code=ErrorCode.GROUP_ID_NOT_FOUND)
+            former = self._groups.get(request.group_id)
+            if isinstance(former, ConsumerGroup):
+                group, begun = former, None
+            else:
+                group = self._groups.new_consumer_group(request.group_id)
+                begun = _begin_upgrade(former, group, request.member_epoch)
         except KafkaError as e:
             response = ConsumerGroupHeartbeatResponse(error_code=e.code, error_message=e.message)
             return Decision().reply(token, response)
-        consumer_group = group
-        if not isinstance(consumer_group, ConsumerGroup):
-            consumer_group = ConsumerGroup(request.group_id, self._config, self._topics)
-        decision = consumer_group.heartbeat(
+        decision = group.heartbeat(
             request,
             token,
             version=version,
@@ -151,11 +164,13 @@ class GroupShard(OffsetShard):
             client_host=client_host,
             new_member_id=new_member_id,
             now_ms=now_ms,
+            connection=connection,
+            begun=begun,
         )
-        if consumer_group is not group and decision.records:
-            if group is not None:
-                decision.records[:0] = group.tombstones()
-            self._groups.put(consumer_group)
+        if former is not group and decision.records:
+            if isinstance(former, ClassicGroup):
+                decision = upgrade.take_leave(former).extend(decision)
+            self._groups.put(group)
         return decision
 
     def consumer_describe(self, group_id: str) -> consumer_group_describe.DescribedGroup:
@@ -213,7 +228,7 @@ class GroupShard(OffsetShard):
     def timer_fired(self, key: TimerKey, now_ms: int) -> Decision:
         """A timer may outlive its group, or find one of the other kind in its place."""
         group = self._groups.get(key[1])
-        is_of_consumers = key[0] in (SESSION_TIMER, REBALANCE_TIMER)
+        is_of_consumers = key[0] in TIMERS
         if isinstance(group, ClassicGroup) and not is_of_consumers:
             return self._settle(group, syncing.timer_fired(group, key, now_ms))
         if isinstance(group, ConsumerGroup) and is_of_consumers:
@@ -247,6 +262,19 @@ class GroupShard(OffsetShard):
 def _check_group_id(group_id: str) -> None:
     if not group_id:
         raise KafkaError(code=ErrorCode.INVALID_GROUP_ID)
+
+
+def _begin_upgrade(former: ClassicGroup | None, group: ConsumerGroup, member_epoch: int) -> Draft | None:
+    """None if there is nobody to take over. Only a member that joins can change what the group is."""
+    if former is None or former.is_empty:
+        return None
+    if member_epoch == JOIN_EPOCH:
+        return upgrade.begin(former, group)
+    if member_epoch > JOIN_EPOCH and group.config.migration_policy.allows_upgrade:
+        # It was removed, as the last of its kind, and does not know yet. To clients GROUP_ID_NOT_FOUND is fatal, but
+        # this one can join again.
+        raise KafkaError(code=ErrorCode.UNKNOWN_MEMBER_ID)
+    raise KafkaError(code=ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 def _listed(group: Group) -> ListedGroup:

@@ -36,10 +36,6 @@ class PartitionLeader:
         self._end_offsets[self.local_id] = log_end_offset
         return self._advance()
 
-    def truncated(self, log_end_offset: int) -> None:
-        """The leader's log was cut by its owner: records above the cut were never committed."""
-        self._end_offsets[self.local_id] = log_end_offset
-
     def isr_changed(self, isr: Iterable[int]) -> int:
         self.isr = frozenset(isr)
         self._end_offsets = {

@@ -112,6 +112,11 @@ class TransactionShard:
         if following is not None and expected is not None:
             self._exchanges[transactional_id] = _Exchange(expected, following.producer)
         decision = Decision() if following is None else self._change(following, now_ms)
+        if following is not None and expected is None:
+            what = "its open transaction is aborted" if producer is None else "producers before it are fenced"
+            decision.notes.append(
+                f"transactional id {transactional_id}: a new producer takes over from {current.producer}; {what}"
+            )
         if producer is not None:
             return decision.reply(token, granted(producer))
         message = f"the open transaction of {transactional_id!r} is being aborted first; try again"
@@ -242,20 +247,6 @@ class TransactionShard:
             return Decision()
         return Decision([transaction.completed(now_ms).record()])
 
-    def partition_gone(self, partition: TopicPartition, *, now_ms: int) -> Decision:
-        """A partition was deleted: nobody waits for its marker any more."""
-        decision = Decision()
-        for transactional_id, order in sorted(self._orders.items()):
-            if partition not in order.partitions:
-                continue
-            left = tuple(other for other in order.partitions if other != partition)
-            self._orders[transactional_id] = order._replace(partitions=left)
-            if not left:
-                decision.extend(
-                    self.markers_written(transactional_id, order.producer_id, order.producer_epoch, now_ms=now_ms)
-                )
-        return decision
-
     # -- time ----------------------------------------------------------------------------------------------------
 
     def timer_fired(self, key: TimerKey, now_ms: int) -> Decision:
@@ -280,6 +271,10 @@ class TransactionShard:
                 if room < 0 and decision.records:
                     break
                 decision.extend(self._change(transaction.fenced(now_ms), now_ms))
+                decision.notes.append(
+                    f"transactional id {transactional_id}: {transaction.producer} is fenced and its transaction "
+                    f"aborted, which was open for more than {transaction.timeout_ms} ms"
+                )
         return decision
 
     def expire_ids(self, now_ms: int) -> Decision:

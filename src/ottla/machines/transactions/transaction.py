@@ -35,6 +35,9 @@ class Producer(NamedTuple):
     producer_id: int
     producer_epoch: int
 
+    def __str__(self) -> str:
+        return f"producer {self.producer_id} of epoch {self.producer_epoch}"
+
 
 @dataclass(frozen=True, slots=True)
 class Transaction:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self
 from pyspark.sql import functions as f
 
 from ottla.base.errors import InvalidConfigError
-from ottla.client.core.admin_types import NewTopic
-from ottla.client.core.producer_options import PRODUCER_OPTIONS
+from ottla.client.core.admin.types import NewTopic
+from ottla.client.core.producer.options import PRODUCER_OPTIONS
 from ottla.spark.data_source import FORMAT_NAME
 from ottla.spark.options import CLIENT_PREFIX
 from ottla.spark.pipeline.parts import Finding, FlowContext

@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from ottla.base.errors import InvalidConfigError
-from ottla.client.core.consumer_options import CONSUMER_OPTIONS
+from ottla.client.core.consumer.options import CONSUMER_OPTIONS
 from ottla.spark.data_source import FORMAT_NAME
 from ottla.spark.options import CLIENT_PREFIX, SourceOptions
 from ottla.spark.pipeline.dead_letters import dead_letter_rows

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 import ottla
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.options import OptionSet
-from ottla.client.core.admin_options import ADMIN_OPTIONS
-from ottla.client.core.admin_types import NewTopic
-from ottla.client.core.consumer_options import CONSUMER_OPTIONS
-from ottla.client.core.producer_options import PRODUCER_OPTIONS
+from ottla.client.core.admin.options import ADMIN_OPTIONS
+from ottla.client.core.admin.types import NewTopic
+from ottla.client.core.consumer.options import CONSUMER_OPTIONS
+from ottla.client.core.producer.options import PRODUCER_OPTIONS
 from ottla.client.errors import ClusterUnreachableError
+from ottla.spark.connections import FAIL_FAST
 from ottla.spark.options import CLIENT_PREFIX
 from ottla.spark.pipeline.problems import suggestion
 from ottla.spark.pipeline.section import Section
@@ -30,7 +31,7 @@ def client_options(section: Section, known: OptionSet) -> dict[str, str]:
 def admin_settings(options: Mapping[str, str]) -> dict[str, str]:
     """What an admin client needs to know of a part's options `kafka.X`."""
     settings = {name.removeprefix(CLIENT_PREFIX): text for name, text in options.items()}
-    return {name: text for name, text in settings.items() if name in ADMIN_OPTIONS}
+    return {**FAIL_FAST, **{name: text for name, text in settings.items() if name in ADMIN_OPTIONS}}
 
 
 def find_missing_topics(options: Mapping[str, str], topics: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ottla.base.errors import DecodeError
 from ottla.base.types import Uuid
 from ottla.wire.apis import fetch as apis
+from ottla.wire.fused.fallbacks import FALLBACKS
 from ottla.wire.fused.tags import skip_tags
 from ottla.wire.primitives import STRING_BYTES_MAX, read_unsigned_varint
 
@@ -76,14 +77,17 @@ _PARTITIONS = {version: _partition_layout(version) for version in SERVED_VERSION
 
 def decode_fetch(view: memoryview, version: int, position: int = 0) -> FetchPlan:
     """The request whose body starts at `position`; raises DecodeError for anything that is not one."""
+    if version not in SERVED_VERSIONS:
+        return _decode_declared(view, version, position)
     try:
-        if version in SERVED_VERSIONS:
-            plan, end = _decode(view, version, position)
-            if end <= len(view):
-                return plan
+        plan, end = _decode(view, version, position)
+        if end <= len(view):
+            return plan
     except (struct.error, IndexError, ValueError, DecodeError):
         pass
-    return _decode_declared(view, version, position)
+    plan = _decode_declared(view, version, position)
+    FALLBACKS["fetch"] += 1
+    return plan
 
 
 def _decode(view: memoryview, version: int, position: int) -> tuple[FetchPlan, int]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ottla.base.errors import DecodeError, EncodeError
 from ottla.wire.apis.produce import NodeEndpoint, ProduceRequest
 from ottla.wire.compiler import struct_encoder
+from ottla.wire.fused.fallbacks import FALLBACKS
 from ottla.wire.fused.tags import skip_tags, tag_section
 from ottla.wire.header import response_frame_prefix
 from ottla.wire.primitives import STRING_BYTES_MAX, read_unsigned_varint, write_string, write_unsigned_varint
@@ -85,7 +86,9 @@ def decode_produce(view: memoryview, version: int, position: int = 0) -> Produce
             return plan
     except (struct.error, IndexError, ValueError, DecodeError):
         pass
-    return _decode_declared(view, version, position)
+    plan = _decode_declared(view, version, position)
+    FALLBACKS["produce"] += 1
+    return plan
 
 
 def read_single_produce(view: memoryview, version: int, position: int) -> SingleProduce | None:
@@ -298,13 +301,14 @@ class AppendedReply:
     It is cut out of a reply that `encode_produce_response` has made, and so is the same by construction.
     """
 
-    __slots__ = ("_after", "_before", "_index", "_pack", "_size", "_topic", "_version")
+    __slots__ = ("_after", "_before", "_index", "_pack", "_size", "_throttle_ms", "_topic", "_version")
 
-    def __init__(self, version: int, topic: str, index: int) -> None:
+    def __init__(self, version: int, topic: str, index: int, throttle_ms: int = 0) -> None:
         self._version = version
         self._topic = topic
         self._index = index
-        whole = encode_produce_response(version, 0, [(topic, [ProduceResult(index, 0, *_MARKED_OFFSETS)])])
+        self._throttle_ms = throttle_ms
+        whole = encode_produce_response(version, 0, [(topic, [ProduceResult(index, 0, *_MARKED_OFFSETS)])], throttle_ms)
         head, _, self._after = whole.partition(_OFFSETS.pack(*_MARKED_OFFSETS))
         self._size, self._before = head[:4], head[8:]
         self._pack = struct.Struct(f">4si{len(self._before)}sqqq{len(self._after)}s").pack
@@ -315,7 +319,10 @@ class AppendedReply:
 
     def encode_error(self, correlation_id: int, error_code: int) -> bytes:
         return encode_produce_response(
-            self._version, correlation_id, [(self._topic, [ProduceResult(self._index, error_code)])]
+            self._version,
+            correlation_id,
+            [(self._topic, [ProduceResult(self._index, error_code)])],
+            self._throttle_ms,
         )
 
 

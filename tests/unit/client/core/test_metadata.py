@@ -7,7 +7,7 @@ from ottla.base.types import NIL_UUID, TopicPartition
 from ottla.client.core.metadata import NO_LEADER, BrokerAddress, MetadataCache, PartitionLeader, least_loaded
 from ottla.client.errors import ClientError
 from ottla.wire.apis.metadata import MetadataResponse, MetadataResponseTopic
-from tests.unit.client.core.model_broker import TOPIC, metadata_response
+from tests.unit.client.core.producer.model_broker import TOPIC, metadata_response
 
 
 def known(leaders: list[int], epochs: list[int]) -> MetadataCache:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ottla.base.errors import InvalidConfigError
-from ottla.client.core.admin_options import AdminSettings
-from ottla.client.core.consumer_options import ConsumerSettings
-from ottla.client.core.producer_options import ProducerSettings
+from ottla.client.core.admin.options import AdminSettings
+from ottla.client.core.consumer.options import ConsumerSettings
+from ottla.client.core.producer.options import ProducerSettings
 from ottla.client.core.settings import merge_settings, parse_bootstrap_servers
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ottla.base.types import Uuid
 from ottla.machines.coordinator import Decision, ReplayContext, Reply, SetTimer, TimerKey
-from ottla.machines.groups.classic import ClassicGroup
+from ottla.machines.groups.classic.group import ClassicGroup
 from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.record_types import parse
 from ottla.machines.groups.shard import GroupShard
@@ -56,14 +56,17 @@ LogEntry = tuple[bytes, bytes | None, tuple[int, int] | None] | tuple[int, bool]
 
 
 class Runner:
-    def __init__(self, config: GroupConfig | None = None, log: list[LogEntry] | None = None) -> None:
+    def __init__(
+        self, config: GroupConfig | None = None, log: list[LogEntry] | None = None, topics: Topics | None = None
+    ) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=DELAY_MS)
-        self.topics = Topics()
+        self.topics = topics or Topics()
         self.now_ms = START_MS
         self.log: list[LogEntry] = []
         self.timers: dict[TimerKey, int] = {}
         self.replies: dict[object, Any] = {}
         self.asked: list[object] = []
+        self.notes: list[str] = []
         self._ids = itertools.count(1)
         self.shard = GroupShard(self.config, self.topics)
         for entry in log or ():
@@ -82,6 +85,7 @@ class Runner:
                 self.timers[timer.key] = self.now_ms + timer.delay_ms
             else:
                 self.timers.pop(timer.key, None)
+        self.notes += decision.notes
         for effect in decision.effects:
             assert isinstance(effect, Reply)
             assert effect.token in self.asked, "a reply to nobody"
@@ -115,7 +119,7 @@ class Runner:
 
     def reloaded(self, entries: int | None = None) -> Runner:
         """A new coordinator that has read the log, or its beginning."""
-        return Runner(self.config, self.log[:entries])
+        return Runner(self.config, self.log[:entries], self.topics)
 
     # Requests
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from ottla.base.errors import ErrorCode
 from ottla.machines.coordinator import ReplayContext
+from ottla.machines.groups.classic.states import GroupState
 from ottla.machines.groups.offsets import OffsetStore, offset_record
 from ottla.machines.groups.record_types import parse
-from ottla.machines.groups.states import GroupState
 from ottla.wire.apis.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,

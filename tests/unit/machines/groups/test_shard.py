@@ -8,8 +8,8 @@ import pytest
 
 from ottla.base.errors import ErrorCode
 from ottla.machines.coordinator import Reply
-from ottla.machines.groups.consumer_group import ConsumerGroup
-from ottla.machines.groups.states import GroupState
+from ottla.machines.groups.classic.states import GroupState
+from ottla.machines.groups.consumer.group import ConsumerGroup
 from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.wire.apis.sync_group import SyncGroupRequest
 from tests.unit.machines.groups.runner import DELAY_MS, GROUP, SESSION_MS, Runner, subscription
@@ -129,9 +129,12 @@ def test_a_group_that_only_handed_out_an_id_can_be_deleted(runner: Runner) -> No
 # Two kinds of groups
 
 
-def test_a_group_of_the_new_protocol_refuses_classic_members(runner: Runner) -> None:
+def test_a_group_of_the_new_protocol_refuses_classic_members_that_are_no_consumers(runner: Runner) -> None:
     assert beat(runner).error_code == 0
-    assert runner.reply(runner.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    for protocol_type, metadata in (("connect", b""), ("consumer", b"?")):
+        token = runner.join("n", protocol_type=protocol_type, protocols=(("range", metadata),))
+        assert runner.reply(token).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert runner.reply(runner.join("n", protocols=())).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert runner.reply(runner.sync("m", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert runner.heartbeat("m", 1) == ErrorCode.UNKNOWN_MEMBER_ID
     assert runner.leave("m").members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -140,7 +143,7 @@ def test_a_group_of_the_new_protocol_refuses_classic_members(runner: Runner) -> 
     assert kind_of(runner) == ["consumer"]
 
 
-def test_a_classic_group_with_members_refuses_the_new_protocol(runner: Runner) -> None:
+def test_a_classic_group_whose_members_are_not_understood_refuses_the_new_protocol(runner: Runner) -> None:
     runner.stable_group("a")
     assert beat(runner).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert runner.shard.consumer_describe(GROUP).error_code == ErrorCode.GROUP_ID_NOT_FOUND

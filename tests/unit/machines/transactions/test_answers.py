@@ -30,6 +30,53 @@ def test_codes_for_callers_of_the_coordinator(code: E, api: ApiKey, version: int
 
 
 @pytest.mark.parametrize(
+    ("code", "first_versions", "before"),
+    [
+        (
+            E.PRODUCER_FENCED,
+            {
+                ApiKey.INIT_PRODUCER_ID: 4,
+                ApiKey.ADD_PARTITIONS_TO_TXN: 2,
+                ApiKey.ADD_OFFSETS_TO_TXN: 2,
+                ApiKey.END_TXN: 2,
+            },
+            E.INVALID_PRODUCER_EPOCH,
+        ),
+        (
+            E.TRANSACTION_ABORTABLE,
+            {
+                ApiKey.INIT_PRODUCER_ID: 5,
+                ApiKey.ADD_PARTITIONS_TO_TXN: 5,
+                ApiKey.ADD_OFFSETS_TO_TXN: 4,
+                ApiKey.END_TXN: 4,
+                ApiKey.TXN_OFFSET_COMMIT: 4,
+            },
+            E.INVALID_TXN_STATE,
+        ),
+    ],
+)
+def test_the_first_version_that_knows_a_code(code: E, first_versions: dict[ApiKey, int], before: E) -> None:
+    """PRODUCER_FENCED came with KIP-588, TRANSACTION_ABORTABLE with KIP-890."""
+    for api, first in first_versions.items():
+        assert [known_code(code, api, version) for version in (first - 1, first)] == [before, code], api
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+        E.COORDINATOR_NOT_AVAILABLE,
+        E.NOT_COORDINATOR,
+        E.NETWORK_EXCEPTION,
+        E.REQUEST_TIMED_OUT,
+    ],
+)
+def test_a_coordinator_that_is_away_makes_clients_try_again(code: E) -> None:
+    assert verification_code(code, ApiKey.PRODUCE, 12) is E.NOT_ENOUGH_REPLICAS
+    assert verification_code(code, ApiKey.TXN_OFFSET_COMMIT, 5) is E.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
     ("code", "api", "version", "sent"),
     [
         (E.TRANSACTION_ABORTABLE, ApiKey.PRODUCE, 10, E.INVALID_TXN_STATE),

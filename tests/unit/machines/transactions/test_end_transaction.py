@@ -129,19 +129,6 @@ def test_a_report_of_old_markers_does_not_complete_the_next_transaction(c: Coord
     assert c.state() is State.COMPLETE_ABORT
 
 
-def test_a_deleted_partition_needs_no_marker(c: Coordinator) -> None:
-    producer = c.begin(P0, P1)
-    c.end(producer, commit=True)
-    c.begin(P1, name="other")
-    c.run(c.shard.partition_gone(P1, now_ms=c.now_ms))
-    assert c.state() is State.PREPARE_COMMIT
-    assert c.state("other") is State.ONGOING
-    c.run(c.shard.partition_gone(P0, now_ms=c.now_ms))
-    assert c.state() is State.COMPLETE_COMMIT
-    c.run(c.shard.partition_gone(P0, now_ms=c.now_ms))
-    assert c.last_decision.records == []
-
-
 # -- ends that raise the epoch (KIP-890, part 2) -----------------------------------------------------------------------
 
 

@@ -196,20 +196,6 @@ class Walk(RuleBasedStateMachine):
         self.c.report(order)
         self._check_nothing_happened(order.transactional_id, before)
 
-    @precondition(lambda self: self.c.orders)
-    @rule(partition=PARTITION)
-    def partition_is_deleted(self, partition: TopicPartition) -> None:
-        before = dict(self.c.shard.transactions)
-        self.c.run(self.c.shard.partition_gone(partition, now_ms=self.c.now_ms))
-        for name, transaction in before.items():
-            self._check_step(name, transaction)
-            if transaction.partitions == {partition} and transaction.state in PREPARED:
-                assert self._now(name).state in RESTING
-        # An order whose transaction is complete is left to be reported all the same.
-        done = [order for order in self.c.orders if self._now(order.transactional_id).state in RESTING]
-        self.reported += done
-        self.c.orders = [order for order in self.c.orders if order not in done]
-
     @rule(ms=st.sampled_from([1, TIMEOUT_MS // 2, TIMEOUT_MS + 1]))
     def deadlines_pass(self, ms: int) -> None:
         self.c.pass_time(ms)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
 from ottla.machines.transactions.record_types import parse_record
 from ottla.machines.transactions.states import State
 from ottla.machines.transactions.transaction import Producer, Transaction, from_record
-from tests.unit.machines.transactions.driver import P0, P1
+from tests.unit.machines.transactions.driver import P0, P1, Coordinator, granted_to
 
 INT64 = st.integers(-1, 2**63 - 1)
 PARTITIONS = st.frozensets(st.builds(TopicPartition, st.text(min_size=1, max_size=20), st.integers(0, 2**31 - 1)))
@@ -63,3 +64,10 @@ def test_what_only_newer_brokers_know_needs_the_newer_form() -> None:
     assert Transaction("t", Producer(1, 0), 1, State.EMPTY, previous_producer_id=9).record().value_version == 1
     assert Transaction("t", Producer(1, 0), 1, State.PREPARE_ABORT, next_producer_id=9).record().value_version == 1
     assert Transaction("t", Producer(1, 0), 1, State.PREPARE_ABORT, client_version=2).record().value_version == 1
+
+
+def test_offsets_that_begin_a_transaction_say_nothing_of_the_clients_version() -> None:
+    """AddOffsetsToTxn is what older clients send (KIP-890): nothing of the record's newer form is needed."""
+    c = Coordinator()
+    assert c.add_offsets(granted_to(c.init())).error_code is ErrorCode.NONE
+    assert c.transaction().client_version == 0

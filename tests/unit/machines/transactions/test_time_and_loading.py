@@ -196,3 +196,21 @@ def test_keys_of_a_newer_kind_are_left_out_and_broken_ones_are_refused() -> None
         parse_record(b"\x00\x00\x00\x01t", b"\x00\x00\x01")
     with pytest.raises(DecodeError):
         parse_record(b"\x00\x00\x00\x01t", b"\x00\x63" + bytes(60))
+
+
+def test_what_the_log_says_of_fenced_producers(c: Coordinator) -> None:
+    producer_id, epoch = c.begin(P0)
+    c.pass_time(TIMEOUT_MS + 1)
+    c.run(c.shard.abort_timed_out(c.now_ms))
+    assert c.last_decision.notes == [
+        f"transactional id t: producer {producer_id} of epoch {epoch} is fenced and its transaction aborted, which was "
+        f"open for more than {TIMEOUT_MS} ms"
+    ]
+    c.write_markers()
+    c.init()
+    assert c.last_decision.notes == [
+        f"transactional id t: a new producer takes over from producer {producer_id} of epoch {epoch + 1}; producers "
+        "before it are fenced"
+    ]
+    c.init(name="another")
+    assert c.last_decision.notes == []

@@ -1,0 +1,27 @@
+"""Settings that Kafka does not have. Their names begin with `ottla.`, so none of Kafka's will ever meet them."""
+
+from __future__ import annotations
+
+from ottla.base.options import Between, Option, Type, Update
+from ottla.broker.config.log_levels import LogLevels
+
+OPTIONS = (
+    Option(
+        "ottla.log.level",
+        Type.LIST,
+        ("INFO",),
+        "What the broker writes to its log: the lowest level, and others for single loggers, as in "
+        "`INFO,ottla.broker.coordinators=DEBUG`. While it runs, levels are changed by IncrementalAlterConfigs for a "
+        "broker logger (`kafka-configs.sh --entity-type broker-loggers`).",
+        LogLevels(),
+    ),
+    Option(
+        "ottla.slow.request.ms",
+        Type.LONG,
+        1000,
+        "A request that takes this long is named in the log, as is a time in which the whole broker stood still. "
+        "Requests that wait on purpose (rebalances) and plain produces and fetches are not timed. 0: nothing is.",
+        Between(0),
+        update=Update.CLUSTER_WIDE,
+    ),
+)

@@ -1,0 +1,175 @@
+"""Settings about encryption by TLS. This version has none of it, so none may be set."""
+
+from __future__ import annotations
+
+from ottla.base.options import OneOf, Option, Type, Update
+from ottla.broker.config.keys.reasons import NO_TLS
+
+_BROKER = Update.PER_BROKER
+
+OPTIONS = (
+    Option(
+        "ssl.client.auth",
+        Type.STRING,
+        "none",
+        "Whether clients have to show a certificate.",
+        OneOf("required", "requested", "none"),
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.keystore.type",
+        Type.STRING,
+        "JKS",
+        "Form of the key store: PEM and PKCS12 can be read; JKS is Java's own and cannot.",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.keystore.location",
+        Type.STRING,
+        None,
+        "The file with the broker's private key and certificate.",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.keystore.password", Type.PASSWORD, None, "The password of the key store.", update=_BROKER, refused=NO_TLS
+    ),
+    Option(
+        "ssl.keystore.key", Type.PASSWORD, None, "The private key itself, as PEM text.", update=_BROKER, refused=NO_TLS
+    ),
+    Option(
+        "ssl.keystore.certificate.chain",
+        Type.PASSWORD,
+        None,
+        "The certificate chain itself, as PEM text.",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option("ssl.key.password", Type.PASSWORD, None, "The password of the private key.", update=_BROKER, refused=NO_TLS),
+    Option(
+        "ssl.truststore.type",
+        Type.STRING,
+        "JKS",
+        "Form of the trust store: PEM and PKCS12 can be read; JKS is Java's own and cannot.",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.truststore.location",
+        Type.STRING,
+        None,
+        "The file with the certificates that are trusted.",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.truststore.password",
+        Type.PASSWORD,
+        None,
+        "The password of the trust store.",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.truststore.certificates",
+        Type.PASSWORD,
+        None,
+        "The trusted certificates themselves, as PEM text.",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.enabled.protocols",
+        Type.LIST,
+        ("TLSv1.2", "TLSv1.3"),
+        "The TLS versions that are allowed.",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.protocol",
+        Type.STRING,
+        "TLSv1.3",
+        "The newest TLS version that is offered.",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.cipher.suites",
+        Type.LIST,
+        (),
+        "The cipher suites that are allowed. Empty: the library's choice.",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.endpoint.identification.algorithm",
+        Type.STRING,
+        "https",
+        "Whether the name in a server's certificate is checked (`https`); empty turns the check off.",
+        importance="low",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.principal.mapping.rules",
+        Type.STRING,
+        "DEFAULT",
+        "Rules that turn the name in a client's certificate into a user name.",
+        importance="low",
+        refused=NO_TLS,
+    ),
+    Option("ssl.provider", Type.STRING, None, "The Java provider of TLS.", update=_BROKER, refused=NO_TLS),
+    Option(
+        "ssl.keymanager.algorithm",
+        Type.STRING,
+        "SunX509",
+        "The algorithm of Java's key manager.",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.trustmanager.algorithm",
+        Type.STRING,
+        "PKIX",
+        "The algorithm of Java's trust manager.",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.secure.random.implementation",
+        Type.STRING,
+        None,
+        "Java's source of random numbers for TLS.",
+        importance="low",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.engine.factory.class",
+        Type.CLASS,
+        None,
+        "The class that makes TLS engines.",
+        importance="low",
+        update=_BROKER,
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.allow.dn.changes",
+        Type.BOOLEAN,
+        False,
+        "Whether a new certificate may carry another distinguished name than the one it replaces.",
+        importance="low",
+        refused=NO_TLS,
+    ),
+    Option(
+        "ssl.allow.san.changes",
+        Type.BOOLEAN,
+        False,
+        "Whether a new certificate may lack alternative names of the one it replaces.",
+        importance="low",
+        refused=NO_TLS,
+    ),
+)

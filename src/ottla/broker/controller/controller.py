@@ -1,0 +1,356 @@
+"""The controller: takes what has happened, decides, commits, notes, tells. One event at a time.
+
+Every commit checks the controller epoch. One that is refused for it means that another controller was elected: this one
+resigns. One that is refused for anything else means that the cluster has changed under it: that part is read again and
+the event decided anew. The state changes only after the store has agreed, and brokers hear only of what is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ottla.base.clock import Clock
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.types import TopicPartition
+from ottla.broker.controller import stored_state
+from ottla.broker.controller.outgoing import BrokerLink, Outgoing
+from ottla.machines.cluster.controller import BrokersChanged, Event, TakenOver, decide
+from ottla.machines.cluster.decision import Decision, tell_everything
+from ottla.machines.cluster.requests import Sender
+from ottla.machines.cluster.state import NO_VERSION, Change, ClusterState, NoteBrokers, RemoveTopic
+from ottla.machines.cluster.topics import ReplicasDeleted
+from ottla.metadata import paths
+from ottla.metadata.store import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExistsError,
+    Operation,
+    Set,
+    StoreError,
+    StoreFailedError,
+)
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 5
+"""How often an event is decided anew because the cluster has changed under it."""
+WAIT_MS = 300_000
+"""How long somebody who asked for a change waits for brokers to follow: ten thousand new logs take their time."""
+RETRY_MS = 100
+"""When an event that nobody asked for is looked at again, after it could not be handled."""
+
+
+class _BrokersTouched:
+    """Some broker has come or gone: look which."""
+
+
+class Controller:
+    def __init__(
+        self,
+        broker_id: int,
+        store: MetadataStore,
+        link: BrokerLink,
+        clock: Clock,
+        *,
+        unclean_election_allowed: Callable[[str], bool],
+    ) -> None:
+        self.broker_id = broker_id
+        self.state = ClusterState()
+        self.epoch = -1
+        self._store = store
+        self._link = link
+        self._clock = clock
+        self._unclean_election_allowed = unclean_election_allowed
+        self._epoch_version = NO_VERSION
+        self._is_active = False
+        self._is_stale = False
+        """The fate of a commit is not known: the state must be read again before it is used."""
+        self._queue: asyncio.Queue[tuple[Event | _BrokersTouched, asyncio.Future[Any] | None]] = asyncio.Queue()
+        self._outgoing: Outgoing | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._campaign: asyncio.Task[None] | None = None
+        self._must_look = False
+        self._gone: dict[str, list[asyncio.Future[None]]] = {}
+        self._end_watch: Callable[[], None] = lambda: None
+
+    @property
+    def is_active(self) -> bool:
+        return self._is_active
+
+    def require_active(self) -> None:
+        if not self._is_active:
+            raise KafkaError(code=ErrorCode.NOT_CONTROLLER)
+
+    # Being the controller
+
+    async def campaign(self) -> bool:
+        """Tries to become the controller; False if another broker is. Returns when this broker knows its roles."""
+        node = await self._store.get(paths.CONTROLLER_EPOCH)
+        if node is None:
+            try:
+                await self._store.commit([Create(paths.CONTROLLER_EPOCH, b"0")])
+            except NodeExistsError:
+                return await self.campaign()
+            node = await self._store.get(paths.CONTROLLER_EPOCH)
+            assert node is not None
+        epoch = int(node.data) + 1
+        claim = paths.encode_controller(self.broker_id, self._clock.wall_ms())
+        operations: list[Operation] = [
+            Create(paths.CONTROLLER, claim, ephemeral=True),
+            Set(paths.CONTROLLER_EPOCH, str(epoch).encode(), node.version),
+        ]
+        try:
+            committed = await self._store.commit(operations)
+        except (NodeExistsError, BadVersionError):
+            return False
+        await self._take_over(epoch, committed[-1].version)
+        return True
+
+    async def _take_over(self, epoch: int, epoch_version: int) -> None:
+        self.epoch, self._epoch_version = epoch, epoch_version
+        end_watch = self._store.watch(paths.BROKER_IDS, self._brokers_touched)
+        try:
+            self.state, restarted = await stored_state.load(self._store)
+        except BaseException:
+            end_watch()
+            raise
+        self._end_watch = end_watch
+        self._is_stale = False
+        self._outgoing = Outgoing(
+            self._link,
+            Sender(self.broker_id, epoch),
+            lambda: self.state,
+            on_deleted=self._replicas_deleted,
+            on_stale=self.resign,
+        )
+        self._is_active = True
+        self._worker = asyncio.get_running_loop().create_task(self._run())
+        log.info("broker %d is the controller, epoch %d", self.broker_id, self.epoch)
+        try:
+            await self.submit(TakenOver(restarted))
+        except KafkaError:
+            await self._give_up()
+            raise
+        await self.delivered([self.broker_id])
+
+    async def _give_up(self) -> None:
+        """Lets another broker try, or this one once more."""
+        if self._is_active:
+            self._step_down()
+            try:
+                await self._store.commit([Check(paths.CONTROLLER_EPOCH, self._epoch_version), Delete(paths.CONTROLLER)])
+            except (StoreError, StoreFailedError) as e:
+                log.error("the role of the controller cannot be given back: %s", e)
+
+    def resign(self) -> None:
+        """Another controller was elected, or will be: this one decides nothing more."""
+        if self._is_active:
+            log.warning("broker %d is not the controller any more (epoch %d)", self.broker_id, self.epoch)
+            self._step_down()
+
+    def _step_down(self) -> None:
+        self._is_active = False
+        self._end_watch()
+        if self._outgoing is not None:
+            self._outgoing.close()
+        reason = KafkaError(code=ErrorCode.NOT_CONTROLLER)
+        while not self._queue.empty():
+            _, asker = self._queue.get_nowait()
+            _fail(asker, reason)
+        for waiting in self._gone.values():
+            for future in waiting:
+                _fail(future, reason)
+        self._gone.clear()
+        if self._worker is not None and self._worker is not asyncio.current_task():
+            self._worker.cancel()
+
+    def stand_by(self) -> Callable[[], None]:
+        """Campaigns whenever there is no controller, and resigns as soon as there is another; the result ends that."""
+        return self._store.watch(paths.CONTROLLER, self._controller_touched)
+
+    async def stop(self) -> None:
+        if self._campaign is not None:
+            self._campaign.cancel()
+        worker = self._worker
+        if self._is_active:
+            self._step_down()
+        await asyncio.gather(*(task for task in (worker, self._campaign) if task is not None), return_exceptions=True)
+
+    def _controller_touched(self, path: str) -> None:
+        self._must_look = True
+        if self._campaign is None or self._campaign.done():
+            self._campaign = asyncio.get_running_loop().create_task(self._look_at_controller())
+
+    async def _look_at_controller(self) -> None:
+        while self._must_look:
+            self._must_look = False
+            try:
+                node = await self._store.get(paths.CONTROLLER)
+                if self._is_active and (node is None or paths.decode_controller(node.data) != self.broker_id):
+                    self.resign()
+                if node is None:
+                    await self.campaign()
+            except KafkaError as e:
+                log.error("this broker cannot become the controller: %s", e)
+
+    # Events
+
+    async def submit(self, event: Event) -> Any:
+        """The answer to the event once it is committed and noted; brokers may not have heard of it yet."""
+        self.require_active()
+        asker: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait((event, asker))
+        return await asker
+
+    async def delivered(self, brokers: Iterable[int]) -> None:
+        """Waits until the brokers have done what they were told, or are gone; raises KafkaError if it takes long."""
+        if self._outgoing is None:
+            return
+        try:
+            await asyncio.wait_for(self._outgoing.delivered(set(brokers)), WAIT_MS / 1000)
+        except TimeoutError:
+            raise KafkaError(code=ErrorCode.REQUEST_TIMED_OUT) from None
+
+    async def deleted(self, topic: str) -> None:
+        """Waits until a topic that is going to go is gone; raises KafkaError if it takes long."""
+        if topic not in self.state.pending_deletions:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._gone.setdefault(topic, []).append(future)
+        try:
+            await asyncio.wait_for(future, WAIT_MS / 1000)
+        except TimeoutError:
+            raise KafkaError(code=ErrorCode.REQUEST_TIMED_OUT) from None
+
+    def _brokers_touched(self, path: str) -> None:
+        self._happened(_BrokersTouched())
+
+    def _replicas_deleted(self, broker_id: int, partitions: tuple[TopicPartition, ...]) -> None:
+        self._happened(ReplicasDeleted(broker_id, partitions))
+
+    def _happened(self, event: Event | _BrokersTouched) -> None:
+        self._queue.put_nowait((event, None))
+
+    async def _run(self) -> None:
+        while self._is_active:
+            event, asker = await self._queue.get()
+            try:
+                result = await self._process(event)
+            except KafkaError as e:
+                _fail(asker, e)
+                if asker is None and self._is_active:
+                    # It has happened all the same.
+                    log.error("%s could not be handled, next try in %d ms: %s", type(event).__name__, RETRY_MS, e)
+                    asyncio.get_running_loop().call_later(RETRY_MS / 1000, self._happened, event)
+            except asyncio.CancelledError:
+                _fail(asker, KafkaError(code=ErrorCode.NOT_CONTROLLER))
+                raise
+            except Exception:
+                log.exception("%s could not be handled", type(event).__name__)
+                self._is_stale = True
+                _fail(asker, KafkaError(code=ErrorCode.UNKNOWN_SERVER_ERROR))
+            else:
+                if asker is not None and not asker.done():
+                    asker.set_result(result)
+
+    async def _process(self, event: Event | _BrokersTouched) -> Any:
+        if self._is_stale:
+            await self._reload()
+        if isinstance(event, _BrokersTouched):
+            event = BrokersChanged(await stored_state.load_brokers(self._store))
+        for _ in range(ATTEMPTS):
+            decision = decide(self.state, event, self._unclean_election_allowed)
+            try:
+                versions = await self._commit(decision.changes)
+            except StoreError as e:
+                if e.path == paths.CONTROLLER_EPOCH:
+                    self.resign()
+                    raise KafkaError(code=ErrorCode.NOT_CONTROLLER) from e
+                await self._reload_part(e)
+                continue
+            except StoreFailedError:
+                self._is_stale = True
+                raise
+            self._note(decision, versions)
+            return decision.result
+        raise KafkaError(
+            f"{type(event).__name__} was given up: the metadata store has changed {ATTEMPTS} times meanwhile",
+            code=ErrorCode.UNKNOWN_SERVER_ERROR,
+        )
+
+    async def _commit(self, changes: list[Change]) -> list[int]:
+        """Stores all changes or none; returns the version of each."""
+        operations: list[Operation] = []
+        first: list[int | None] = []
+        for change in changes:
+            needed = await stored_state.operations_of(change, self.epoch, self._store)
+            first.append(len(operations) if needed else None)
+            operations += needed
+        if not operations:
+            return [NO_VERSION] * len(changes)
+        committed = await self._store.commit([Check(paths.CONTROLLER_EPOCH, self._epoch_version), *operations])
+        return [NO_VERSION if place is None else committed[place + 1].version for place in first]
+
+    def _note(self, decision: Decision, versions: list[int]) -> None:
+        assert self._outgoing is not None
+        for change, version in zip(decision.changes, versions, strict=True):
+            if isinstance(change, NoteBrokers):
+                self._drop_queues_of_lost(change)
+            self.state.note(change, version)
+            if isinstance(change, RemoveTopic):
+                log.info("topic %s was deleted with its %d partitions", change.topic, len(change.partitions))
+                for future in self._gone.pop(change.topic, ()):
+                    if not future.done():
+                        future.set_result(None)
+        for warning in decision.warnings:
+            log.warning("%s", warning)
+        self._outgoing.tell(decision.messages)
+
+    def _drop_queues_of_lost(self, change: NoteBrokers) -> None:
+        assert self._outgoing is not None
+        for broker_id, broker in self.state.brokers.items():
+            now = change.brokers.get(broker_id)
+            if now is None or now.epoch != broker.epoch:
+                self._outgoing.drop(broker_id)
+
+    async def _reload_part(self, refused: StoreError) -> None:
+        """Somebody else has changed what this controller was about to: reads that topic again, or else everything."""
+        name = stored_state.topic_of(refused.path)
+        if name is None:
+            await self._reload()
+            return
+        log.warning("topic '%s' has changed under the controller: %s", name, refused)
+        topic = await stored_state.load_topic(self._store, name)
+        if topic is None:
+            self.state.topics.pop(name, None)
+        else:
+            self.state.topics[name] = topic
+        self._tell_everything()
+
+    async def _reload(self) -> None:
+        """Reads the whole state again, after a commit whose fate is not known."""
+        node = await self._store.get(paths.CONTROLLER_EPOCH)
+        if node is None or node.version != self._epoch_version:
+            self.resign()
+            raise KafkaError(code=ErrorCode.NOT_CONTROLLER)
+        brokers, deleted = self.state.brokers, self.state.deleted_replicas
+        self.state, _ = await stored_state.load(self._store)
+        # Who came or went meanwhile is a question of its own, which is on its way.
+        self.state.brokers, self.state.deleted_replicas = brokers, deleted
+        self._is_stale = False
+        self._tell_everything()
+
+    def _tell_everything(self) -> None:
+        assert self._outgoing is not None
+        self._outgoing.tell(tell_everything(self.state, self.state.brokers, self.state.brokers))
+
+
+def _fail(asker: asyncio.Future[Any] | None, reason: KafkaError) -> None:
+    if asker is not None and not asker.done():
+        asker.set_exception(reason)

@@ -1,0 +1,1 @@
+"""Groups and transactions on this broker: their machines, the logs behind them, and who waits for what."""

@@ -1,0 +1,1 @@
+"""The consumer for asyncio, and the engine that both consumers run on."""

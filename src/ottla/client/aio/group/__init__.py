@@ -1,0 +1,1 @@
+"""Membership in a group: the requests that carry out what `client.core.group` decides."""

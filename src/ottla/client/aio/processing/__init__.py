@@ -1,0 +1,1 @@
+"""Records handled side by side, with retries and dead letters."""

@@ -1,0 +1,1 @@
+"""The producer for asyncio, and the engine that both producers run on."""

@@ -1,0 +1,1 @@
+"""What a consumer decides: positions, fetches, and how records are handed out."""

@@ -1,0 +1,1 @@
+"""What a producer decides: batches, partitions, sequence numbers, transactions."""

@@ -1,0 +1,1 @@
+"""Keys and values to bytes and back."""

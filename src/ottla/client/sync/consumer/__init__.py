@@ -1,0 +1,1 @@
+"""The consumer for threads: what it does otherwise than that for asyncio, and what is written from that one."""

@@ -1,0 +1,1 @@
+"""Many records in the works at once, for threads."""

@@ -1,0 +1,290 @@
+"""What the controller does about leaders and in-sync sets: pure functions of the state and what has happened.
+
+Nothing here changes the state. Every leader that is elected, and every replica that is taken out of an in-sync set by
+the controller, raises the leader epoch; a change a leader asked for does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.types import TopicPartition
+from ottla.machines.cluster.decision import Decision, tell_everything, tell_metadata, tell_roles
+from ottla.machines.cluster.election import Elected, elect, first_leader
+from ottla.machines.cluster.image import NO_LEADER
+from ottla.machines.cluster.state import (
+    NO_VERSION,
+    ClusterState,
+    LiveBroker,
+    NoteBrokers,
+    PartitionState,
+    RemoveMark,
+    WritePartition,
+)
+from ottla.machines.cluster.topics import TopicEvent, decide_topics
+
+UncleanAllowed = Callable[[str], bool]
+"""Whether a topic prefers a leader that lacks records to none."""
+
+
+class TakenOver(NamedTuple):
+    """This controller was elected, and the state was loaded."""
+
+    restarted: frozenset[TopicPartition]
+    """Partitions whose leader has registered again since it was elected."""
+
+
+class BrokersChanged(NamedTuple):
+    brokers: Mapping[int, LiveBroker]
+
+
+class ElectionKind(Enum):
+    PREFERRED = "preferred"
+    UNCLEAN = "unclean"
+    ANEW = "anew"
+    """As if every leader had been restarted."""
+
+
+class ElectionAsked(NamedTuple):
+    """Answered with an error code per partition."""
+
+    partitions: tuple[TopicPartition, ...]
+    kind: ElectionKind
+
+
+class DemotionAsked(NamedTuple):
+    """The partition is to have no leader until an election is asked for."""
+
+    tp: TopicPartition
+
+
+class ProposedIsr(NamedTuple):
+    tp: TopicPartition
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+
+
+class IsrAsked(NamedTuple):
+    """A leader wants to change in-sync sets (KIP-497). Answered per partition, with an error code or its new state."""
+
+    broker_id: int
+    broker_epoch: int
+    proposals: tuple[ProposedIsr, ...]
+
+
+Event = TakenOver | BrokersChanged | ElectionAsked | DemotionAsked | IsrAsked | TopicEvent
+
+
+def decide(state: ClusterState, event: Event, unclean_allowed: UncleanAllowed) -> Decision:
+    match event:
+        case TakenOver(restarted):
+            return _take_over(state, restarted, unclean_allowed)
+        case BrokersChanged(brokers):
+            return _brokers_changed(state, brokers, unclean_allowed)
+        case ElectionAsked(partitions, kind):
+            return _elect_as_asked(state, partitions, kind, unclean_allowed)
+        case DemotionAsked(tp):
+            return _demote(state, tp)
+        case IsrAsked():
+            return _alter_isr(state, event)
+        case _:
+            return decide_topics(state, event)
+
+
+def _take_over(state: ClusterState, restarted: Collection[TopicPartition], unclean_allowed: UncleanAllowed) -> Decision:
+    """Elects where the leader is gone or was restarted; tells every broker everything."""
+    decision = Decision()
+    live = state.brokers
+    for tp, partition in state.partitions():
+        if partition.leader not in live or tp in restarted:
+            _elect(decision, tp, partition, live, unclean_allowed)
+        else:
+            _shrink(decision, tp, partition, live)
+    decision.changes += [RemoveMark(name) for name in sorted(state.pending_deletions) if name not in state.topics]
+    decision.messages = tell_everything(state, live, live)
+    return decision
+
+
+def _brokers_changed(
+    state: ClusterState, brokers: Mapping[int, LiveBroker], unclean_allowed: UncleanAllowed
+) -> Decision:
+    before = state.brokers
+    if brokers == before:
+        return Decision()
+    bounced = {b for b in brokers if b in before and brokers[b].epoch != before[b].epoch}
+    failed = (before.keys() - brokers.keys()) | bounced
+    come = (brokers.keys() - before.keys()) | bounced
+    steady = brokers.keys() - bounced
+    decision = Decision([NoteBrokers(brokers)])
+    touched: list[TopicPartition] = []
+    for tp, partition in state.partitions():
+        if partition.leader in failed:
+            # A replica that stayed has all that was committed; one that was restarted may have lost its tail.
+            safe = elect(partition.replicas, partition.isr, steady, unclean_allowed=False)
+            if safe is not None:
+                decision.changes.append(_write(tp, partition, safe))
+            else:
+                _elect(decision, tp, partition, brokers, unclean_allowed)
+        elif partition.leader == NO_LEADER and not come.isdisjoint(partition.replicas):
+            _elect(decision, tp, partition, brokers, unclean_allowed)
+        else:
+            _shrink(decision, tp, partition, steady)
+        if not (failed | come).isdisjoint(partition.replicas):
+            touched.append(tp)
+    moved = {change.tp for change in decision.changes if isinstance(change, WritePartition)}
+    assignment = [(tp, partition.replicas) for tp, partition in state.partitions() if tp in moved]
+    decision.messages = [
+        *tell_everything(state, brokers, sorted(come)),
+        *tell_roles(assignment, brokers.keys() - come),
+        *tell_metadata(touched, brokers.keys() - come),
+    ]
+    return decision
+
+
+def _elect_as_asked(
+    state: ClusterState,
+    partitions: Collection[TopicPartition],
+    kind: ElectionKind,
+    unclean_allowed: UncleanAllowed,
+) -> Decision:
+    decision = Decision()
+    codes: dict[TopicPartition, ErrorCode] = {}
+    for tp in partitions:
+        partition = _known(state, tp)
+        if partition is None:
+            codes[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif kind is ElectionKind.PREFERRED:
+            codes[tp] = _prefer(decision, tp, partition, state.brokers)
+        elif kind is ElectionKind.UNCLEAN and partition.leader in state.brokers:
+            codes[tp] = ErrorCode.ELECTION_NOT_NEEDED
+        else:
+            allowed = _always if kind is ElectionKind.UNCLEAN else unclean_allowed
+            has_leader = _elect(decision, tp, partition, state.brokers, allowed)
+            codes[tp] = ErrorCode.NONE if has_leader else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    decision.result = codes
+    _tell_of_moves(decision, state)
+    return decision
+
+
+def _prefer(
+    decision: Decision, tp: TopicPartition, partition: PartitionState, live: Mapping[int, LiveBroker]
+) -> ErrorCode:
+    preferred = partition.replicas[0]
+    if partition.leader == preferred:
+        return ErrorCode.ELECTION_NOT_NEEDED
+    if preferred not in live or preferred not in partition.isr:
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    isr = [member for member in partition.isr if member in live]
+    decision.changes.append(_write(tp, partition, Elected(preferred, isr)))
+    return ErrorCode.NONE
+
+
+def _demote(state: ClusterState, tp: TopicPartition) -> Decision:
+    partition = _known(state, tp)
+    if partition is None:
+        raise KafkaError(f"there is no partition {tp}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    decision = Decision([_write(tp, partition, Elected(NO_LEADER, list(partition.isr)))])
+    _tell_of_moves(decision, state)
+    return decision
+
+
+def _alter_isr(state: ClusterState, asked: IsrAsked) -> Decision:
+    broker = state.brokers.get(asked.broker_id)
+    if broker is None or broker.epoch != asked.broker_epoch:
+        raise KafkaError(code=ErrorCode.STALE_BROKER_EPOCH)
+    decision = Decision()
+    outcome: dict[TopicPartition, ErrorCode] = {}
+    for proposal in asked.proposals:
+        partition = _known(state, proposal.tp)
+        outcome[proposal.tp] = _why_refused(partition, proposal, asked.broker_id, state.brokers)
+        if partition is not None and outcome[proposal.tp] == ErrorCode.NONE and proposal.isr != partition.isr:
+            decision.changes.append(
+                WritePartition(
+                    proposal.tp, partition.leader, partition.leader_epoch, proposal.isr, partition.partition_epoch
+                )
+            )
+    decision.result = outcome
+    changed = [change.tp for change in decision.changes if isinstance(change, WritePartition)]
+    if changed:
+        # The leader learns of it by the answer, its followers do not need to.
+        decision.messages = tell_metadata(changed, state.brokers)
+    return decision
+
+
+def _why_refused(
+    partition: PartitionState | None, proposal: ProposedIsr, broker_id: int, live: Mapping[int, LiveBroker]
+) -> ErrorCode:
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if proposal.leader_epoch < partition.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if proposal.leader_epoch > partition.leader_epoch:
+        # It knows of an election that this controller has not made: there is a newer one.
+        return ErrorCode.NOT_CONTROLLER
+    if broker_id != partition.leader or broker_id not in proposal.isr or not set(proposal.isr) <= {*partition.replicas}:
+        return ErrorCode.INVALID_REQUEST
+    if proposal.partition_epoch != partition.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    if not live.keys() >= set(proposal.isr) - set(partition.isr):
+        return ErrorCode.INELIGIBLE_REPLICA
+    return ErrorCode.NONE
+
+
+def _always(topic: str) -> bool:
+    return True
+
+
+def _known(state: ClusterState, tp: TopicPartition) -> PartitionState | None:
+    return None if tp.topic in state.pending_deletions else state.partition(tp)
+
+
+def _elect(
+    decision: Decision,
+    tp: TopicPartition,
+    partition: PartitionState,
+    live: Collection[int],
+    unclean_allowed: UncleanAllowed,
+) -> bool:
+    """Adds an election to the decision; says whether the partition has a leader by it."""
+    elected: Elected | None
+    if partition.partition_epoch == NO_VERSION:
+        # Nobody has ever led it, so nobody lacks anything.
+        elected = first_leader(partition.replicas, live)
+        elected = None if elected.leader == NO_LEADER else elected
+    else:
+        elected = elect(partition.replicas, partition.isr, live, unclean_allowed=unclean_allowed(tp.topic))
+    if elected is None:
+        # The in-sync set stays, so that its members can lead again when they are back.
+        if partition.leader != NO_LEADER:
+            decision.changes.append(_write(tp, partition, Elected(NO_LEADER, list(partition.isr))))
+        return False
+    if elected.is_unclean:
+        decision.warnings.append(
+            f"{tp}: broker {elected.leader} leads although it was not in sync; records may be lost"
+        )
+    decision.changes.append(_write(tp, partition, elected))
+    return True
+
+
+def _shrink(decision: Decision, tp: TopicPartition, partition: PartitionState, live: Collection[int]) -> None:
+    """Takes dead replicas out of the in-sync set of a partition whose leader lives."""
+    left = [member for member in partition.isr if member in live]
+    if partition.leader in left and len(left) < len(partition.isr):
+        decision.changes.append(_write(tp, partition, Elected(partition.leader, left)))
+
+
+def _write(tp: TopicPartition, partition: PartitionState, elected: Elected) -> WritePartition:
+    return WritePartition(tp, elected.leader, partition.leader_epoch + 1, tuple(elected.isr), partition.partition_epoch)
+
+
+def _tell_of_moves(decision: Decision, state: ClusterState) -> None:
+    """Tells the replicas of every partition that is written their roles, and all brokers who leads."""
+    moved = {change.tp for change in decision.changes if isinstance(change, WritePartition)}
+    if moved:
+        assignment = [(tp, partition.replicas) for tp, partition in state.partitions() if tp in moved]
+        decision.messages += tell_roles(assignment, state.brokers)
+        decision.messages += tell_metadata((tp for tp, _ in assignment), state.brokers)

@@ -1,0 +1,151 @@
+"""The cluster as its controller knows it: live brokers, topics, who leads which partition.
+
+It is what the metadata store holds. Changes are values: a decision names them, whoever runs the controller commits them
+to the store, and only then `note` makes them part of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ottla.base.types import Endpoint, TopicPartition, Uuid
+from ottla.machines.cluster.image import NO_LEADER
+
+NO_VERSION = -1
+"""The version of a node that is not there."""
+
+Assignment = Mapping[int, tuple[int, ...]]
+"""Replicas by partition; the first of each is its preferred leader."""
+
+
+class LiveBroker(NamedTuple):
+    epoch: int
+    """Grows with every registration: a broker with a new one was restarted."""
+    endpoints: tuple[tuple[Endpoint, str], ...]
+    """Each with the security protocol of its listener."""
+    rack: str | None
+
+
+class PartitionState(NamedTuple):
+    replicas: tuple[int, ...]
+    leader: int = NO_LEADER
+    leader_epoch: int = -1
+    isr: tuple[int, ...] = ()
+    partition_epoch: int = NO_VERSION
+    """Grows with every change of leader or in-sync set; it is the version of the partition's node."""
+
+
+@dataclass
+class TopicState:
+    topic_id: Uuid
+    partitions: dict[int, PartitionState]
+    node_version: int = 0
+
+
+class WriteTopic(NamedTuple):
+    """A new topic, or more partitions of an old one. Their leaders are written by `WritePartition`."""
+
+    name: str
+    topic_id: Uuid
+    assignment: Assignment
+    expected_version: int = NO_VERSION
+    configs: Mapping[str, str] | None = None
+    """Of a new topic."""
+
+
+class WritePartition(NamedTuple):
+    tp: TopicPartition
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    expected_epoch: int
+
+
+class MarkForDeletion(NamedTuple):
+    """From here on the topic is going to go, whatever happens to this controller."""
+
+    topic: str
+
+
+class RemoveTopic(NamedTuple):
+    """The topic and its mark; its replicas are gone."""
+
+    topic: str
+    partitions: tuple[int, ...]
+
+
+class RemoveMark(NamedTuple):
+    topic: str
+
+
+class NoteBrokers(NamedTuple):
+    """Who is alive: the store knows it first, from the brokers themselves."""
+
+    brokers: Mapping[int, LiveBroker]
+
+
+class NoteDeletedReplicas(NamedTuple):
+    """Not stored: a controller that takes over has all replicas deleted again."""
+
+    broker_id: int
+    partitions: tuple[TopicPartition, ...]
+
+
+Change = WriteTopic | WritePartition | MarkForDeletion | RemoveTopic | RemoveMark | NoteBrokers | NoteDeletedReplicas
+
+
+class ClusterState:
+    def __init__(self) -> None:
+        self.brokers: Mapping[int, LiveBroker] = {}
+        self.topics: dict[str, TopicState] = {}
+        self.pending_deletions: set[str] = set()
+        self.deleted_replicas: set[tuple[int, TopicPartition]] = set()
+
+    def partition(self, tp: TopicPartition) -> PartitionState | None:
+        topic = self.topics.get(tp.topic)
+        return None if topic is None else topic.partitions.get(tp.partition)
+
+    def partitions(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
+        """All partitions but those of topics that are going to go."""
+        for name, topic in sorted(self.topics.items()):
+            if name not in self.pending_deletions:
+                for index, partition in topic.partitions.items():
+                    yield TopicPartition(name, index), partition
+
+    def topic_partitions(self, name: str) -> list[TopicPartition]:
+        return [TopicPartition(name, index) for index in self.topics[name].partitions]
+
+    @property
+    def racks(self) -> dict[int, str | None]:
+        return {broker_id: broker.rack for broker_id, broker in self.brokers.items()}
+
+    def note(self, change: Change, version: int = NO_VERSION) -> None:
+        """`version` is what the store has given the node that was written."""
+        match change:
+            case WriteTopic():
+                self._note_topic(change, version)
+            case WritePartition(tp, leader, leader_epoch, isr, _):
+                partitions = self.topics[tp.topic].partitions
+                replicas = partitions[tp.partition].replicas
+                partitions[tp.partition] = PartitionState(replicas, leader, leader_epoch, isr, version)
+            case MarkForDeletion(topic):
+                self.pending_deletions.add(topic)
+            case RemoveTopic(topic):
+                del self.topics[topic]
+                self.pending_deletions.discard(topic)
+                self.deleted_replicas = {(broker, tp) for broker, tp in self.deleted_replicas if tp.topic != topic}
+            case RemoveMark(topic):
+                self.pending_deletions.discard(topic)
+            case NoteBrokers(brokers):
+                self.brokers = brokers
+            case NoteDeletedReplicas(broker_id, deleted):
+                self.deleted_replicas |= {(broker_id, tp) for tp in deleted}
+
+    def _note_topic(self, change: WriteTopic, version: int) -> None:
+        topic = self.topics.setdefault(change.name, TopicState(change.topic_id, {}))
+        topic.node_version = version
+        for index, replicas in change.assignment.items():
+            known = topic.partitions.get(index)
+            topic.partitions[index] = PartitionState(replicas) if known is None else known._replace(replicas=replicas)

@@ -1,0 +1,1 @@
+"""Groups of the protocol of KIP-848: the coordinator assigns."""

@@ -1,0 +1,360 @@
+"""What the controller decides: scenarios, and laws that hold after any sequence of events."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.types import Endpoint, TopicPartition, Uuid
+from ottla.machines.cluster.controller import (
+    BrokersChanged,
+    DemotionAsked,
+    ElectionAsked,
+    ElectionKind,
+    Event,
+    IsrAsked,
+    ProposedIsr,
+    TakenOver,
+    decide,
+)
+from ottla.machines.cluster.decision import Decision, DeleteReplicas, TellMetadata, TellRoles
+from ottla.machines.cluster.image import NO_LEADER
+from ottla.machines.cluster.state import ClusterState, LiveBroker, PartitionState, WritePartition, WriteTopic
+from ottla.machines.cluster.topics import DeletionWanted, NewTopic, PartitionsWanted, ReplicasDeleted, TopicWanted
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def broker(epoch: int) -> LiveBroker:
+    return LiveBroker(epoch, ((Endpoint("PLAINTEXT", "host", 9092), "PLAINTEXT"),), None)
+
+
+class World:
+    """Commits every decision as a store would, and keeps what was said."""
+
+    def __init__(self, *brokers: int) -> None:
+        self.state = ClusterState()
+        self.state.brokers = {broker_id: broker(broker_id) for broker_id in brokers}
+        self.unclean: set[str] = set()
+        self.messages: list[Any] = []
+
+    def happens(self, event: Event) -> Any:
+        before = copy.deepcopy(vars(self.state))
+        try:
+            decision = decide(self.state, event, lambda topic: topic in self.unclean)
+        finally:
+            assert vars(self.state) == before, "nothing changes before it is committed"
+        self.commit(decision)
+        self.messages = decision.messages
+        return decision.result
+
+    def commit(self, decision: Decision) -> None:
+        for change in decision.changes:
+            version = -1
+            if isinstance(change, WritePartition):
+                partition = self.state.partition(change.tp)
+                version = change.expected_epoch + 1
+                assert partition is not None and partition.partition_epoch == change.expected_epoch
+            elif isinstance(change, WriteTopic):
+                version = change.expected_version + 1
+            self.state.note(change, version)
+
+    def create(self, name: str, assignment: dict[int, list[int]]) -> None:
+        self.happens(TopicWanted(NewTopic(name, -1, -1, assignment), Uuid(bytes(16)), 0, 0))
+
+    def brokers(self, **changes: int | None) -> None:
+        """b1=7: broker 1 is alive since commit 7; b1=None: it is gone."""
+        live = dict(self.state.brokers)
+        for name, epoch in changes.items():
+            if epoch is None:
+                live.pop(int(name[1:]))
+            else:
+                live[int(name[1:])] = broker(epoch)
+        self.happens(BrokersChanged(live))
+
+    def of(self, tp: TopicPartition) -> PartitionState:
+        found = self.state.partition(tp)
+        assert found is not None
+        return found
+
+    def told(self, kind: type[Any]) -> dict[int, set[TopicPartition]]:
+        return {message.broker_id: set(message.partitions) for message in self.messages if isinstance(message, kind)}
+
+
+def test_a_new_topic_is_led_by_its_first_live_replicas() -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2], 1: [2, 1]})
+    assert world.of(T0) == PartitionState((1, 2), 1, 0, (1, 2), 0)
+    assert world.of(T1) == PartitionState((2, 1), 2, 0, (2, 1), 0)
+    assert world.told(TellRoles) == {1: {T0, T1}, 2: {T0, T1}}
+    assert all(message.are_new for message in world.messages if isinstance(message, TellRoles))
+    assert world.told(TellMetadata) == {1: {T0, T1}, 2: {T0, T1}}
+
+
+def test_nobody_is_told_of_what_does_not_concern_it() -> None:
+    world = World(1, 2, 3)
+    world.create("t", {0: [1, 2], 1: [2, 3]})
+    world.brokers(b3=None)
+    assert world.told(TellRoles) == {2: {T1}}, "only the in-sync set of t-1 has changed"
+    assert world.told(TellMetadata) == {1: {T1}, 2: {T1}}
+    world.brokers(b3=9)
+    assert world.told(TellRoles) == {3: {T1}}
+    assert world.told(TellMetadata) == {1: {T1}, 2: {T1}, 3: {T0, T1}}, "a newcomer knows nothing"
+
+
+def test_the_same_brokers_are_no_news() -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    world.happens(BrokersChanged(dict(world.state.brokers)))
+    assert world.messages == []
+
+
+def test_the_last_in_sync_replica_is_kept_when_it_dies() -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    world.brokers(b2=None)
+    world.brokers(b1=None)
+    assert world.of(T0)[1:4] == (NO_LEADER, 2, (1,))
+    world.brokers(b2=5)
+    assert world.of(T0)[1:4] == (NO_LEADER, 2, (1,)), "it lacks records"
+    world.brokers(b1=6)
+    assert world.of(T0)[1:4] == (1, 3, (1,))
+
+
+def test_taking_over_elects_only_where_it_must() -> None:
+    world = World(1, 2, 3)
+    world.create("t", {0: [1, 2], 1: [2, 1]})
+    before = world.of(T1)
+    world.happens(TakenOver(frozenset({T0})))
+    assert world.of(T0)[1:4] == (1, 1, (1, 2)), "restarted, and elected anew"
+    assert world.of(T1) == before
+    assert world.told(TellRoles) == {1: {T0, T1}, 2: {T0, T1}}
+    assert world.told(TellMetadata) == {1: {T0, T1}, 2: {T0, T1}, 3: {T0, T1}}
+
+
+def test_a_partition_without_a_state_gets_its_first() -> None:
+    world = World(1, 2)
+    world.state.note(WriteTopic("t", Uuid(bytes(16)), {0: (3, 2)}), 0)
+    world.happens(TakenOver(frozenset()))
+    assert world.of(T0) == PartitionState((3, 2), 2, 0, (2,), 0)
+
+
+def test_a_partition_without_a_state_waits_for_its_first_leader() -> None:
+    world = World(1)
+    world.state.note(WriteTopic("t", Uuid(bytes(16)), {0: (3, 2)}), 0)
+    world.happens(TakenOver(frozenset()))
+    assert world.of(T0) == PartitionState((3, 2))
+    world.brokers(b2=8)
+    assert world.of(T0) == PartitionState((3, 2), 2, 0, (2,), 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "isr", "live", "code", "leader"),
+    [
+        (ElectionKind.PREFERRED, (1, 2), (1, 2), ErrorCode.NONE, 1),
+        (ElectionKind.PREFERRED, (2,), (1, 2), ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, 2),
+        (ElectionKind.PREFERRED, (1, 2), (2,), ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, 2),
+        (ElectionKind.UNCLEAN, (2,), (1, 2), ErrorCode.ELECTION_NOT_NEEDED, 2),
+        (ElectionKind.UNCLEAN, (2,), (1,), ErrorCode.NONE, 1),
+        (ElectionKind.UNCLEAN, (2,), (3,), ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, NO_LEADER),
+        (ElectionKind.ANEW, (2,), (1,), ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, NO_LEADER),
+        (ElectionKind.ANEW, (1, 2), (1, 2), ErrorCode.NONE, 1),
+    ],
+)
+def test_elections_that_are_asked_for(
+    kind: ElectionKind, isr: tuple[int, ...], live: tuple[int, ...], code: ErrorCode, leader: int
+) -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    world.state.topics["t"].partitions[0] = PartitionState((1, 2), 2, 4, isr, 6)
+    world.state.brokers = {broker_id: broker(broker_id) for broker_id in live}
+    unknown = TopicPartition("nope", 0)
+    codes = world.happens(ElectionAsked((T0, unknown), kind))
+    assert codes == {T0: code, unknown: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert world.of(T0).leader == leader
+    assert world.of(T0).leader_epoch == (5 if world.messages else 4)
+
+
+def test_a_preferred_leader_that_leads_needs_no_election() -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    assert world.happens(ElectionAsked((T0,), ElectionKind.PREFERRED)) == {T0: ErrorCode.ELECTION_NOT_NEEDED}
+
+
+def test_a_partition_can_be_left_without_a_leader() -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    world.happens(DemotionAsked(T0))
+    assert world.of(T0)[1:4] == (NO_LEADER, 1, (1, 2))
+    with pytest.raises(KafkaError) as refused:
+        world.happens(DemotionAsked(T1))
+    assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(
+    ("proposal", "code"),
+    [
+        (ProposedIsr(T0, 0, 0, (1, 2)), ErrorCode.NONE),
+        (ProposedIsr(T0, 0, 0, (1,)), ErrorCode.NONE),
+        (ProposedIsr(T0, 0, 0, (1, 2, 3)), ErrorCode.NONE),
+        (ProposedIsr(T1, 0, 0, (1,)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (ProposedIsr(T0, -1, 0, (1,)), ErrorCode.FENCED_LEADER_EPOCH),
+        (ProposedIsr(T0, 1, 0, (1,)), ErrorCode.NOT_CONTROLLER),
+        (ProposedIsr(T0, 0, 1, (1,)), ErrorCode.INVALID_UPDATE_VERSION),
+        (ProposedIsr(T0, 0, 0, ()), ErrorCode.INVALID_REQUEST),
+        (ProposedIsr(T0, 0, 0, (2, 3)), ErrorCode.INVALID_REQUEST),
+        (ProposedIsr(T0, 0, 0, (1, 9)), ErrorCode.INVALID_REQUEST),
+        (ProposedIsr(T0, 0, 0, (1, 2, 4)), ErrorCode.INELIGIBLE_REPLICA),
+    ],
+)
+def test_in_sync_sets_leaders_ask_for(proposal: ProposedIsr, code: ErrorCode) -> None:
+    world = World(1, 2, 3)
+    world.state.note(WriteTopic("t", Uuid(bytes(16)), {0: (1, 2, 3, 4)}), 0)
+    world.state.note(WritePartition(T0, 1, 0, (1, 2, 3), -1), 0)
+    assert world.happens(IsrAsked(1, 1, (proposal,))) == {proposal.tp: code}
+    if code == ErrorCode.NONE:
+        assert world.of(T0).isr == proposal.isr
+        assert world.of(T0).leader_epoch == 0
+        assert world.told(TellRoles) == {}
+        is_news = proposal.isr != (1, 2, 3)
+        assert world.told(TellMetadata) == ({1: {T0}, 2: {T0}, 3: {T0}} if is_news else {})
+    else:
+        assert world.of(T0).isr == (1, 2, 3)
+        assert world.messages == []
+
+
+@pytest.mark.parametrize(("asker", "epoch"), [(1, 0), (9, 9)])
+def test_only_live_brokers_may_ask(asker: int, epoch: int) -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    with pytest.raises(KafkaError) as refused:
+        world.happens(IsrAsked(asker, epoch, (ProposedIsr(T0, 0, 0, (1,)),)))
+    assert refused.value.code == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_only_the_leader_may_ask() -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    wish = IsrAsked(2, 2, (ProposedIsr(T0, 0, 0, (1, 2)),))
+    assert world.happens(wish) == {T0: ErrorCode.INVALID_REQUEST}
+
+
+def test_a_topic_goes_with_its_last_replica() -> None:
+    world = World(1, 2, 3)
+    world.create("t", {0: [1, 2], 1: [2, 1]})
+    assert world.happens(DeletionWanted("t")) is True
+    assert world.told(DeleteReplicas) == {1: {T0, T1}, 2: {T0, T1}}
+    assert world.told(TellMetadata) == {1: {T0, T1}, 2: {T0, T1}, 3: {T0, T1}}
+    world.happens(ReplicasDeleted(1, (T0, T1)))
+    world.happens(ReplicasDeleted(2, (T1,)))
+    assert "t" in world.state.topics
+    # A topic that is going to go takes no part in anything.
+    world.brokers(b1=None)
+    assert world.told(TellRoles) == {}
+    assert world.happens(ElectionAsked((T0,), ElectionKind.ANEW)) == {T0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    world.happens(ReplicasDeleted(2, (T0,)))
+    assert (world.state.topics, world.state.pending_deletions, world.state.deleted_replicas) == ({}, set(), set())
+
+
+def test_a_deletion_waits_for_brokers_that_are_not_there() -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    world.brokers(b2=None)
+    assert world.happens(DeletionWanted("t")) is False
+    world.happens(ReplicasDeleted(1, (T0,)))
+    world.brokers(b2=7)
+    assert world.told(DeleteReplicas) == {2: {T0}}
+    world.happens(ReplicasDeleted(2, (T0,)))
+    assert world.state.topics == {}
+
+
+_IDS = (1, 2, 3, 4)
+
+
+class RandomCluster(RuleBasedStateMachine):
+    """Whatever happens in whatever order: who leads is alive and in sync, and every change of leader has an epoch."""
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        self.world = World(*_IDS)
+        self.clock = 100
+        replicas = st.permutations(_IDS).map(lambda ids: list(ids[:3]))
+        self.world.create("t", {index: data.draw(replicas) for index in range(3)})
+        self.seen: dict[TopicPartition, PartitionState] = dict(self.world.state.partitions())
+
+    @rule(broker_id=st.sampled_from(_IDS))
+    def come_or_bounce(self, broker_id: int) -> None:
+        self.clock += 1
+        self.world.brokers(**{f"b{broker_id}": self.clock})
+
+    @rule(broker_id=st.sampled_from(_IDS))
+    def go(self, broker_id: int) -> None:
+        if broker_id in self.world.state.brokers:
+            self.world.brokers(**{f"b{broker_id}": None})
+
+    @rule(kind=st.sampled_from(ElectionKind), index=st.integers(0, 3))
+    def elect(self, kind: ElectionKind, index: int) -> None:
+        self.world.happens(ElectionAsked((TopicPartition("t", index),), kind))
+
+    @rule(is_allowed=st.booleans())
+    def allow_unclean(self, is_allowed: bool) -> None:
+        self.world.unclean = {"t"} if is_allowed else set()
+
+    @rule(restarted=st.frozensets(st.integers(0, 2)))
+    def take_over(self, restarted: frozenset[int]) -> None:
+        self.world.happens(TakenOver(frozenset(TopicPartition("t", index) for index in restarted)))
+
+    @rule(index=st.integers(0, 2), data=st.data())
+    def alter_isr(self, index: int, data: st.DataObject) -> None:
+        tp = TopicPartition("t", index)
+        partition = self.world.of(tp)
+        live = self.world.state.brokers.get(partition.leader)
+        if live is not None:
+            isr = tuple(data.draw(st.lists(st.sampled_from(_IDS), unique=True)))
+            proposal = ProposedIsr(tp, partition.leader_epoch, partition.partition_epoch, isr)
+            self.world.happens(IsrAsked(partition.leader, live.epoch, (proposal,)))
+
+    @invariant()
+    def leaders_are_alive_and_in_sync(self) -> None:
+        for tp, partition in self.world.state.partitions():
+            assert partition.isr and set(partition.isr) <= set(partition.replicas)
+            if partition.leader != NO_LEADER:
+                assert partition.leader in partition.isr
+                assert partition.leader in self.world.state.brokers
+                assert set(partition.isr) <= self.world.state.brokers.keys()
+            before = self.seen[tp]
+            assert partition.leader_epoch >= before.leader_epoch
+            assert partition.partition_epoch >= before.partition_epoch
+            if partition.leader != before.leader:
+                assert partition.leader_epoch > before.leader_epoch
+            if partition[:4] != before[:4]:
+                assert partition.partition_epoch > before.partition_epoch
+        self.seen = dict(self.world.state.partitions())
+
+
+TestRandomCluster = RandomCluster.TestCase
+TestRandomCluster.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+@given(st.integers(1, 6), st.integers(1, 4), st.integers(), st.integers())
+def test_placed_replicas_are_told_their_roles(partitions: int, factor: int, start: int, shift: int) -> None:
+    world = World(*_IDS)
+    new = NewTopic("t", partitions, factor)
+    created = world.happens(TopicWanted(new, Uuid(bytes(16)), start, shift))
+    assert (created.partitions, created.replication_factor) == (partitions, factor)
+    told = world.told(TellRoles)
+    for tp, partition in world.state.partitions():
+        assert {broker_id for broker_id, mine in told.items() if tp in mine} == set(partition.replicas)
+    world.happens(PartitionsWanted("t", partitions + 2))
+    assert set().union(*world.told(TellRoles).values()) == {
+        TopicPartition("t", partitions),
+        TopicPartition("t", partitions + 1),
+    }

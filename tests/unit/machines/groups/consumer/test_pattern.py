@@ -1,0 +1,110 @@
+"""Patterns match what Python's own engine says they do, in bounded time; others are refused with a reason."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.machines.groups.consumer.pattern import compile_topic_pattern
+
+NAMES = [
+    "a",
+    "b",
+    "ab",
+    "aab",
+    "aaa",
+    "abc",
+    "A",
+    "FOO",
+    "foo",
+    "foo-bar",
+    "foo.bar",
+    "foo1",
+    "foo12",
+    "x_y",
+    "-",
+    "bar",
+]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "foo", "foo.*", "^foo.*$", "(?i)foo", "(?i:F)oo", "a|b", "(a|b)+", "a{2,3}", "a{2}", "a{1,}", "a{0}b", "[a-c]+",
+        "[^a]*", r"foo\d{1,2}", r"\w+", r"\W", r"\D*", r"foo\.bar", "(?:foo|bar)[.-]?.*", "a*?b", r"[\w.]+", r"[a\-]",
+        "", "(a*)*b", "foo$|^bar", "[]a]+", "(?P<name>a)b", "[-a]", "a+b?", ".", "a||b", "()a", r"\Aa\Z"[:-2] + "$",
+        "x^y", "a$b", r"\s*a", "[a-zA-Z]+[0-9]*", "(a|ab)(c|bcd)?", "((a)|(b))*", r"x\_y", "{", "a{b}",
+    ],
+)  # fmt: skip
+def test_the_same_as_a_full_match_of_the_standard_library(pattern: str) -> None:
+    compiled, reference = compile_topic_pattern(pattern), re.compile(pattern)
+    assert [name for name in NAMES if compiled.matches(name)] == [n for n in NAMES if reference.fullmatch(n)]
+
+
+atoms = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\w", "(?:ab)", "-"])
+patterns = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.builds("{}{}".format, inner, inner),
+        st.builds("(?:{}|{})".format, inner, inner),
+        st.builds("(?:{}){}".format, inner, st.sampled_from(["*", "+", "?", "{2}", "{0,2}", "{1,}", "*?"])),
+    ),
+    max_leaves=6,
+)
+
+
+@given(pattern=patterns, name=st.text("ab-", max_size=8))
+def test_random_patterns_agree_with_the_standard_library(pattern: str, name: str) -> None:
+    assert compile_topic_pattern(pattern).matches(name) == (re.fullmatch(pattern, name) is not None)
+
+
+def test_quoted_text_is_taken_as_it_stands() -> None:
+    pattern = compile_topic_pattern(r"\Qfoo.bar\E|x\\Q|\Qa")
+    assert [name for name in [*NAMES, "fooxbar"] if pattern.matches(name)] == ["a", "foo.bar"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("(", "ends too soon"),
+        ("(a", "leaves a group open"),
+        (")", "not opened"),
+        ("a)b", "not opened"),
+        ("*", "nothing comes before"),
+        ("a|+", "nothing comes before"),
+        ("a**", "follows a repetition"),
+        ("a++", "follows a repetition"),
+        ("a{3,2}", "out of order"),
+        ("a{1001}", "too large"),
+        ("[a", "ends too soon"),
+        ("[z-a]", "out of order"),
+        ("[[:alpha:]]", "not supported"),
+        ("(?=a)b", "not supported"),
+        ("(?<!a)b", "not supported"),
+        (r"(a)\1", "not supported"),
+        (r"\pL", "not supported"),
+        (r"\bfoo", "not supported"),
+        ("\\", "ends too soon"),
+        ("((a{1000}){1000}){1000}", "too large"),
+        ("(" * 60 + ")" * 60, "nested too deep"),
+        ("a" * 1001, "more than 1000"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(pattern: str, reason: str) -> None:
+    with pytest.raises(KafkaError, match=re.escape(reason)) as raised:
+        compile_topic_pattern(pattern)
+    assert raised.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_a_pattern_made_to_be_slow_is_not() -> None:
+    """A backtracking engine would need longer than the universe has lasted, so that this ends is the test."""
+    name = "a" * 249
+    assert not compile_topic_pattern("(a+)+b").matches(name)
+    assert not compile_topic_pattern("(a|a)*(.*)*.*.*.*.*.*x").matches(name)
+    assert compile_topic_pattern("(a?){249}a{249}").matches(name)
+    compiled = compile_topic_pattern("(a|b)*a(a|b){50}")
+    assert compiled.matches("a" * 60) and not compiled.matches("b" * 60)
