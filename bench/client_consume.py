@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from bench.cases import CLIENT_ARROW_TARGET, CLIENT_LIMIT, CLIENT_ROW_TARGET, ClientCase
+from bench.cases import CLIENT_ARROW_READ_SHARES, CLIENT_ARROW_TARGETS, CLIENT_LIMIT, CLIENT_ROW_TARGETS, ClientCase
 from bench.stopwatch import Stopwatch
 
 CHUNK = 10_000
@@ -173,14 +173,14 @@ LIBRARIES: dict[str, Callable[[str, str, int], Result]] = {
 }
 
 CASES = (
-    ClientCase("poll", "our consumer, poll()", "ottla", "confluent-kafka", CLIENT_ROW_TARGET),
+    ClientCase("poll", "our consumer, poll()", "ottla", "confluent-kafka", CLIENT_ROW_TARGETS),
     ClientCase("poll", "our consumer, poll()", "ottla", "kafka-python"),
-    ClientCase("aio", "our asyncio consumer, poll()", "ottla-aio", "confluent-kafka", CLIENT_ROW_TARGET),
+    ClientCase("aio", "our asyncio consumer, poll()", "ottla-aio", "confluent-kafka", CLIENT_ROW_TARGETS),
     ClientCase("aio", "our asyncio consumer, poll()", "ottla-aio", "aiokafka"),
-    ClientCase("arrow", "our consumer, poll_arrow()", "ottla-arrow", "confluent-kafka", CLIENT_ARROW_TARGET),
+    ClientCase("arrow", "our consumer, poll_arrow()", "ottla-arrow", "confluent-kafka", CLIENT_ARROW_TARGETS),
     ClientCase("arrow-aio", "our asyncio consumer, poll_arrow()", "ottla-arrow-aio", "aiokafka"),
     ClientCase("poll", "our consumer, poll()", "ottla", CLIENT_LIMIT),
-    ClientCase("arrow", "our consumer, poll_arrow()", "ottla-arrow", CLIENT_LIMIT),
+    ClientCase("arrow", "our consumer, poll_arrow()", "ottla-arrow", CLIENT_LIMIT, CLIENT_ARROW_READ_SHARES),
 )
 
 

@@ -13,7 +13,13 @@ import json
 import sys
 from collections.abc import Callable
 
-from bench.cases import CLIENT_ARROW_TARGET, CLIENT_ROW_TARGET, CLIENT_SEND_LIMIT, ClientCase
+from bench.cases import (
+    CLIENT_ARROW_SEND_SHARES,
+    CLIENT_ARROW_TARGETS,
+    CLIENT_ROW_TARGETS,
+    CLIENT_SEND_LIMIT,
+    ClientCase,
+)
 from bench.stopwatch import Spent, Stopwatch
 
 CHUNK = 10_000
@@ -202,14 +208,14 @@ LIBRARIES: dict[str, Callable[[str, str, int, bytes], Spent]] = {
 }
 
 CASES = (
-    ClientCase("send", "our producer, send()", "ottla", "confluent-kafka", CLIENT_ROW_TARGET),
+    ClientCase("send", "our producer, send()", "ottla", "confluent-kafka", CLIENT_ROW_TARGETS),
     ClientCase("send", "our producer, send()", "ottla", "confluent-kafka-reports"),
     ClientCase("send", "our producer, send()", "ottla", "kafka-python"),
-    ClientCase("many", "our producer, send_many()", "ottla-many", "confluent-kafka-batch", CLIENT_ROW_TARGET),
+    ClientCase("many", "our producer, send_many()", "ottla-many", "confluent-kafka-batch", CLIENT_ROW_TARGETS),
     ClientCase("aio", "our asyncio producer, send()", "ottla-aio", "confluent-kafka"),
     ClientCase("aio", "our asyncio producer, send()", "ottla-aio", "aiokafka"),
-    ClientCase("arrow", "our producer, send_arrow()", "ottla-arrow", "confluent-kafka", CLIENT_ARROW_TARGET),
-    ClientCase("arrow", "our producer, send_arrow()", "ottla-arrow", CLIENT_SEND_LIMIT),
+    ClientCase("arrow", "our producer, send_arrow()", "ottla-arrow", "confluent-kafka", CLIENT_ARROW_TARGETS),
+    ClientCase("arrow", "our producer, send_arrow()", "ottla-arrow", CLIENT_SEND_LIMIT, CLIENT_ARROW_SEND_SHARES),
     ClientCase("arrow-aio", "our asyncio producer, send_arrow()", "ottla-arrow-aio", "confluent-kafka"),
     ClientCase("arrow-aio", "our asyncio producer, send_arrow()", "ottla-arrow-aio", "aiokafka"),
 )

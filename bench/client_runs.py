@@ -105,28 +105,13 @@ def _row(case: ClientCase, name: str, value_bytes: int, results: dict[str, list[
     value, other = statistics.median(rates[case.ours]), statistics.median(rates[case.theirs])
     row = Row(name, f"{case.title}, {value_bytes} B", "messages/s", value, case.theirs, other, value / other)
     row.rounds = rates
+    target = case.targets[list(cases.CLIENT_MESSAGES).index(value_bytes)]
+    if target is not None:
+        row.floor, row.goal = target.floor, target.goal
     if case.theirs in (cases.CLIENT_LIMIT, cases.CLIENT_SEND_LIMIT):
-        row.notes = _about_the_limit(value, other, value_bytes, results)
+        megabytes = value * value_bytes / 1e6, other * value_bytes / 1e6
+        row.notes = "{:,.0f} of {:,.0f} MB/s, which is what can be had if nobody looks at a record".format(*megabytes)
         return row
     cpu_us = {side: statistics.median(result["cpu_us"] for result in results[side]) for side in rates}
     row.notes = "processor time per message: " + ", ".join(f"{side} {spent:.2f} µs" for side, spent in cpu_us.items())
-    if case.target is not None:
-        row.floor, row.goal = case.target.floor, case.target.goal
-    if limit := results.get(cases.CLIENT_SEND_LIMIT) or results.get(cases.CLIENT_LIMIT):
-        row.limit = statistics.median(result["messages_per_s"] for result in limit) / other
     return row
-
-
-def _about_the_limit(value: float, limit: float, value_bytes: int, results: dict[str, list[dict[str, float]]]) -> str:
-    """How much of what is possible it is, and how much of it the floors against confluent-kafka would be."""
-    notes = (
-        f"{value * value_bytes / 1e6:,.0f} of {limit * value_bytes / 1e6:,.0f} MB/s, which is what can be had if nobody"
-        " looks at a record"
-    )
-    if confluent := results.get("confluent-kafka"):
-        rate = statistics.median(result["messages_per_s"] for result in confluent)
-        for kind, target in (("row", cases.CLIENT_ROW_TARGET), ("Arrow", cases.CLIENT_ARROW_TARGET)):
-            notes += (
-                f"; the {kind} floor, {target.floor:g} x confluent-kafka, is {target.floor * rate / limit:.2f} of it"
-            )
-    return notes

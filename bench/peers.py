@@ -18,6 +18,7 @@ from bench.frames import ask_api_versions
 from bench.programs import Programs
 
 BROKER_COMMAND = [sys.executable, "-m", "ottla.cli.main", "start"]
+GUARDED_COMMAND = [sys.executable, "-m", "bench.guarded_broker"]
 PARTITIONS = 8
 """Of every topic on the broker. The mock cluster has four."""
 
@@ -44,7 +45,7 @@ class Peer:
 
 
 @contextmanager
-def _running(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+def running(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
@@ -61,7 +62,7 @@ def _running(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 @contextmanager
 def _announcing_its_port(name: str, command: list[str]) -> Iterator[Peer]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    with _running(process):
+    with running(process):
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line.strip().isdigit():
@@ -89,8 +90,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def broker(directory: Path) -> Iterator[Peer]:
-    """A broker as a user would start it. `started_in_ms` runs until it has answered its first client."""
+def broker(directory: Path, *, is_guarded: bool = False) -> Iterator[Peer]:
+    """A broker as a user would start it, or one with rules and quotas.
+
+    `started_in_ms` runs until it has answered its first client.
+    """
     port = free_port()
     overrides = {
         "listeners": f"PLAINTEXT://127.0.0.1:{port}",
@@ -98,21 +102,28 @@ def broker(directory: Path) -> Iterator[Peer]:
         "num.partitions": str(PARTITIONS),
         "log.segment.delete.delay.ms": "0",
     }
-    command = [*BROKER_COMMAND, *(part for item in overrides.items() for part in ("--override", "=".join(item)))]
+    program = GUARDED_COMMAND if is_guarded else BROKER_COMMAND
+    command = [*program, *(part for item in overrides.items() for part in ("--override", "=".join(item)))]
     log = directory.with_suffix(".out")
     begun_s = time.perf_counter()
     # An installed package is compiled once. Without its cache every start would be measured with compiling it.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, text=True, env=environment)
-    with _running(process):
-        deadline_s = begun_s + 30
-        while time.perf_counter() < deadline_s and process.poll() is None:
-            try:
-                ask_api_versions(port)
-            except OSError:
-                time.sleep(0.002)
-                continue
-            yield Peer("broker", port, process, (time.perf_counter() - begun_s) * 1000)
-            return
-        raise RuntimeError(f"the broker did not start:\n{log.read_text()[-2000:]}")
+    with running(process):
+        started_in_ms = first_answer(process, port, begun_s, 30)
+        if started_in_ms is None:
+            raise RuntimeError(f"the broker did not start:\n{log.read_text()[-2000:]}")
+        yield Peer("broker", port, process, started_in_ms)
+
+
+def first_answer(process: subprocess.Popen[str], port: int, begun_s: float, timeout_s: float) -> float | None:
+    """The milliseconds from `begun_s` until a client was answered; None if the process ended or took too long."""
+    while time.perf_counter() < begun_s + timeout_s and process.poll() is None:
+        try:
+            ask_api_versions(port)
+        except OSError:
+            time.sleep(0.002)
+            continue
+        return (time.perf_counter() - begun_s) * 1000
+    return None

@@ -22,7 +22,6 @@ _COLOURS = {
     "floor": "#c9a227",
     "MISS": "#b3382c",
     "for information": "#888888",
-    "beyond the limit": "#888888",
 }
 
 

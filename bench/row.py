@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass, field
+
+from bench.cases import AbsoluteCase, CommitCase, FetchCase, ProduceCase, Target
 
 
 @dataclass
@@ -19,8 +22,6 @@ class Row:
     floor: float | None = None
     goal: float | None = None
     lower_is_better: bool = False
-    limit: float | None = None
-    """The ratio that a side without any work of its own had in the same run: nobody can be above it."""
     rounds: dict[str, list[float]] = field(default_factory=dict)
     notes: str = ""
 
@@ -35,4 +36,38 @@ class Row:
             return "goal"
         if sign * measured >= sign * self.floor:
             return "floor"
-        return "beyond the limit" if self.limit is not None and self.floor > self.limit else "MISS"
+        return "MISS"
+
+
+def absolute_row(
+    case: AbsoluteCase, value: float, rounds: dict[str, list[float]] | None = None, notes: str = ""
+) -> Row:
+    row = Row(case.name, case.title, case.unit, value, lower_is_better=True, rounds=rounds or {}, notes=notes)
+    if case.target is not None:
+        row.floor, row.goal = case.target.floor, case.target.goal
+    return row
+
+
+def row_against(
+    case: ProduceCase | FetchCase | CommitCase | AbsoluteCase,
+    other: str,
+    target: Target | None,
+    values: dict[str, list[float]],
+    notes: str = "",
+) -> Row:
+    """Ratios are taken of medians: rounds are interleaved, so both medians saw the same machine."""
+    ours, theirs = statistics.median(values["broker"]), statistics.median(values[other])
+    return Row(
+        case.name,
+        case.title,
+        case.unit,
+        ours,
+        against=other,
+        other=theirs,
+        ratio=ours / theirs,
+        floor=None if target is None else target.floor,
+        goal=None if target is None else target.goal,
+        lower_is_better=case.lower_is_better,
+        rounds={name: values[name] for name in ("broker", other)},
+        notes=notes,
+    )

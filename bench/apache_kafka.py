@@ -1,0 +1,128 @@
+"""Apache Kafka itself as a peer: one node in KRaft mode, with the JVM options and settings it ships with.
+
+Its jars come by name from Maven Central (`scripts/fetch_kafka_tools.sh`). Where they, Java or Maven cannot be had, the
+rows against it are left out, and the run says so.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from bench import cases
+from bench.frames import create_topic, delete_topic
+from bench.peers import PARTITIONS, Peer, first_answer, free_port, running
+
+NAME = "Apache Kafka"
+
+_ROOT = Path(__file__).parents[1]
+_FETCH = _ROOT / "scripts" / "fetch_kafka_tools.sh"
+_LIBS = _ROOT / ".tools" / "kafka-libs"
+_FETCH_TIMEOUT_S = 600
+_START_TIMEOUT_S = 90
+_CLUSTER_ID = "b3R0bGEta2Fma2EtYmVuY2g"
+# What kafka-run-class.sh and kafka-server-start.sh give it.
+_JVM = [
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+]
+
+
+def find_libs(say: Callable[[str], None]) -> Path | None:
+    """Where its jars are; None, with the reason said, if they cannot be had."""
+    try:
+        fetched = subprocess.run([str(_FETCH)], capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        say(f"no rows against {NAME}: its jars could not be fetched within {_FETCH_TIMEOUT_S} s")
+        return None
+    if fetched.returncode:
+        say(f"no rows against {NAME}: {fetched.stderr.strip()}")
+        return None
+    return _LIBS
+
+
+@contextmanager
+def apache_kafka(libs: Path, directory: Path) -> Iterator[Peer]:
+    """A node of its own in `directory`. `started_in_ms` does not count the formatting of its storage."""
+    port, controller_port = free_port(), free_port()
+    directory.mkdir()
+    properties = directory / "server.properties"
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": str(directory / "logs"),
+        "num.partitions": str(PARTITIONS),
+        "log.segment.delete.delay.ms": "0",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    java = ["java", *_JVM, "-cp", f"{libs}/*"]
+    form = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)]
+    subprocess.run([*java, *form], capture_output=True, timeout=_START_TIMEOUT_S, check=True)
+    log = directory / "output.txt"
+    begun_s = time.perf_counter()
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [*java, "kafka.Kafka", str(properties)], stdout=output, stderr=subprocess.STDOUT, text=True, env=os.environ
+        )
+    with running(process):
+        started_in_ms = first_answer(process, port, begun_s, _START_TIMEOUT_S)
+        if started_in_ms is None:
+            raise RuntimeError(f"{NAME} did not start:\n{log.read_text()[-2000:]}")
+        yield Peer(NAME, port, process, started_in_ms)
+
+
+class WarmUps:
+    """Its code is compiled while it runs, so nothing of it counts before it has done the same for a while."""
+
+    def __init__(self, kafka: Peer | None, is_quick: bool) -> None:
+        self._kafka = kafka
+        self._is_quick = is_quick
+        self._topics = 0
+
+    def first(self, send: Callable[[cases.ProduceCase, Peer, str, int], object]) -> None:
+        seconds = cases.QUICK_KAFKA_FIRST_WARM_UP_S if self._is_quick else cases.KAFKA_FIRST_WARM_UP_S
+        for case in cases.KAFKA_WARM_UP_CASES:
+            self._repeat(partial(_send_all, send, case), seconds / len(cases.KAFKA_WARM_UP_CASES))
+
+    def run(self, once: Callable[[Peer, str], object]) -> None:
+        """What is about to be measured, again and again, each time on a topic that is gone afterwards."""
+        self._repeat(once, cases.QUICK_KAFKA_WARM_UP_S if self._is_quick else cases.KAFKA_WARM_UP_S)
+
+    def _repeat(self, once: Callable[[Peer, str], object], seconds: float) -> None:
+        if self._kafka is None:
+            return
+        deadline_s = time.monotonic() + seconds
+        while time.monotonic() < deadline_s:
+            self._topics += 1
+            topic = f"warm-up-{self._topics:04}"
+            create_topic(self._kafka.port, topic)
+            once(self._kafka, topic)
+            # What is not there any more is not written to the disk while others are measured.
+            delete_topic(self._kafka.port, topic)
+
+
+def _send_all(
+    send: Callable[[cases.ProduceCase, Peer, str, int], object], case: cases.ProduceCase, kafka: Peer, topic: str
+) -> None:
+    send(case, kafka, topic, case.requests)
