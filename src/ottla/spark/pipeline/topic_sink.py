@@ -12,18 +12,17 @@ from ottla.client.core.admin.types import NewTopic
 from ottla.client.core.producer.options import PRODUCER_OPTIONS
 from ottla.spark.data_source import FORMAT_NAME
 from ottla.spark.options import CLIENT_PREFIX
+from ottla.spark.pipeline.formats.kinds import take_sink_format
+from ottla.spark.pipeline.formats.value_format import SinkFormat
 from ottla.spark.pipeline.parts import Finding, FlowContext
 from ottla.spark.pipeline.problems import suggestion
 from ottla.spark.pipeline.section import Section
 from ottla.spark.pipeline.topics import client_options, create_topic, find_missing_topics
-from ottla.spark.pipeline.value_formats import encode_json
 from ottla.spark.sink_options import Delivery, SinkOptions, SinkSchemaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-_FORMATS = ("raw", "json")
 
 
 class TopicSink:
@@ -33,14 +32,14 @@ class TopicSink:
         self._topic_key = topic_key
         self._new_topic = None if partitions is None else NewTopic(topic, partitions)
         self._client_options = client_options(section, PRODUCER_OPTIONS)
-        self._format = "raw"
+        self._format: SinkFormat | None = None
         self._key: str | None = None
         self._options: dict[str, str] = {}
 
     @classmethod
     def from_section(cls, section: Section) -> Self:
         made = cls(section, section.take("topic", str), "topic", section.take("create_partitions", int, None))
-        made._format = section.take_choice("format", _FORMATS, "raw")
+        made._format = take_sink_format(section)
         made._key = section.take("key", str, None)
         made._options = section.take("options", dict[str, str], {})
         delivery = section.take_choice("delivery", [delivery.value for delivery in Delivery], None)
@@ -60,7 +59,8 @@ class TopicSink:
 
     def check(self) -> Sequence[Finding]:
         found = find_missing_topics(self._client_options, [] if self._new_topic is not None else [self.topic])
-        return [self._section.problem(self._topic_key, sentence) for sentence in found]
+        from_topic = [self._section.problem(self._topic_key, sentence) for sentence in found]
+        return from_topic if self._format is None else [*from_topic, *self._format.check()]
 
     @property
     def makes_topic(self) -> bool:
@@ -84,12 +84,12 @@ class TopicSink:
         return rows.writeStream.format(FORMAT_NAME).options(**options)
 
     def _records(self, frame: DataFrame) -> DataFrame:
-        """Rows with the columns that the format writes. As JSON, the value is an object of all columns."""
+        """Rows with the columns that the data source writes; a format makes a value of all columns."""
         if self._key is not None and self._key not in frame.columns:
             self._section.fail("key", f"the rows have no column {self._key!r}.{suggestion(self._key, frame.columns)}")
         key = None if self._key is None else f.col(f"`{self._key}`").cast("string").alias("key")
-        if self._format == "json":
-            value = encode_json(frame.columns).alias("value")
+        if self._format is not None:
+            value = self._format.encode(frame).alias("value")
             return frame.select(value) if key is None else frame.select(key, value)
         return frame if key is None else frame.withColumn("key", key)
 

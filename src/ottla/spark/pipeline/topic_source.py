@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Self
 
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
@@ -15,12 +14,12 @@ from ottla.client.core.consumer.options import CONSUMER_OPTIONS
 from ottla.spark.data_source import FORMAT_NAME
 from ottla.spark.options import CLIENT_PREFIX, SourceOptions
 from ottla.spark.pipeline.dead_letters import dead_letter_rows
+from ottla.spark.pipeline.formats.kinds import take_source_format
+from ottla.spark.pipeline.formats.value_format import ERROR, VALUE
 from ottla.spark.pipeline.parts import Finding, SinkPart
 from ottla.spark.pipeline.section import Section
-from ottla.spark.pipeline.sql_errors import short_message
 from ottla.spark.pipeline.topic_sink import TopicSink
 from ottla.spark.pipeline.topics import client_options, find_missing_topics
-from ottla.spark.pipeline.value_formats import FORMATS, FORMATS_WITH_SCHEMA, decode
 from ottla.spark.source_schema import source_schema
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ _METADATA = ("key", "topic", "partition", "offset", "timestamp", "headers")
 _STREAM_OPTIONS = {"starting_offsets": "startingOffsets", "max_offsets_per_trigger": "maxOffsetsPerTrigger"}
 _SELECTIONS = {"topic": "subscribe", "topics": "subscribe", "pattern": "subscribePattern"}
 BAD_RECORD = "a record cannot be read: "
-_ERROR = "_ottla_error"
-_VALUE = "_ottla_value"
 
 
 class TopicSource:
@@ -41,11 +38,7 @@ class TopicSource:
         self._selection_key = self._take_selection_key()
         self.topics = self._take_topics()
         self.pattern = section.take("pattern", str, None)
-        self._format = section.take_choice("format", FORMATS, "raw")
-        self._schema_text = section.take("schema", str, None)
-        if (self._schema_text is not None) != (self._format in FORMATS_WITH_SCHEMA):
-            needs = "needs a 'schema'" if self._schema_text is None else "has no schema"
-            section.fail("format", f"format {self._format} {needs}")
+        self._format = take_source_format(section)
         self._metadata = tuple(section.take("metadata", list[str], []))
         self._check_metadata()
         self._sink = self._take_dead_letter_sink()
@@ -75,14 +68,14 @@ class TopicSource:
         for name in self._metadata:
             if name not in _METADATA:
                 self._section.fail("metadata", f"records have no {name!r}; there is {', '.join(_METADATA)}")
-        if self._metadata and self._format == "raw":
+        if self._metadata and self._format is None:
             self._section.fail("metadata", "format raw has all columns of a record as they are")
 
     def _take_dead_letter_sink(self) -> TopicSink | None:
         topic = self._section.take("dead_letter", str, None)
         if topic is None:
             return None
-        if self._format == "raw":
+        if self._format is None:
             self._section.fail("dead_letter", "format raw reads every record; there are no bad ones to set aside")
         return TopicSink.for_dead_letters(self._section, topic)
 
@@ -122,7 +115,8 @@ class TopicSource:
 
     def check(self) -> Sequence[Finding]:
         found = find_missing_topics(self.client_options, [name for name in self.topics if name not in self._expected])
-        return [self._section.problem(self._selection_key, sentence) for sentence in found]
+        from_topic = [self._section.problem(self._selection_key, sentence) for sentence in found]
+        return from_topic if self._format is None else [*from_topic, *self._format.check()]
 
     def reads(self, topic: str) -> bool:
         """Whether records of this topic are among the source's."""
@@ -140,43 +134,28 @@ class TopicSource:
         return self._sink
 
     def load_dead_letters(self, spark: SparkSession) -> DataFrame:
+        assert self._format is not None
         records = spark.readStream.format(FORMAT_NAME).options(**self._options).load()
-        decoded = decode(f.col("value"), self._format, self._schema())
-        return dead_letter_rows(records, decoded.error, source=self._section.title)
+        return dead_letter_rows(self._format.decode(records), source=self._section.title)
 
     def _columns(self) -> StructType:
         """What has to be fetched; a raw record is wanted as a whole."""
         every = source_schema(include_headers=True)
-        if self._format == "raw":
+        if self._format is None:
             return every
         # Topic, partition and offset are for the message about a bad record.
-        wanted = {"value", "topic", "partition", "offset", *self._metadata}
+        wanted = {"topic", "partition", "offset", *self._format.inputs, *self._metadata}
         return StructType([field for field in every.fields if field.name in wanted])
 
-    def _schema(self) -> StructType | None:
-        if self._schema_text is None:
-            return None
-        try:
-            schema = StructType.fromDDL(self._schema_text)
-        except PySparkException as e:
-            self._section.fail("schema", short_message(e))
-        if not isinstance(schema, StructType):
-            self._section.fail(
-                "schema", f"{self._schema_text!r} is one type; name columns, as in 'id BIGINT, name STRING'"
-            )
-        return schema
-
     def _good_rows(self, records: DataFrame) -> DataFrame:
-        if self._format == "raw":
+        if self._format is None:
             return records
-        decoded = decode(f.col("value"), self._format, self._schema())
-        metadata = [f.col(name).alias(f"_{name}") for name in self._metadata]
-        is_text = self._schema_text is None
+        decoded = self._format.decode(records)
         if self._skips or self._sink is not None:
-            both = records.select("*", decoded.value.alias(_VALUE), decoded.error.alias(_ERROR))
-            good = both.where(f.col(_ERROR).isNull())
+            good = decoded.where(f.col(ERROR).isNull())
         else:
             where = f.format_string("topic %s, partition %d, offset %d: ", "topic", "partition", "offset")
-            failure = f.raise_error(f.concat(f.lit(BAD_RECORD), where, decoded.error))
-            good = records.select("*", f.when(decoded.error.isNull(), decoded.value).otherwise(failure).alias(_VALUE))
-        return good.select(f.col(_VALUE).alias("value") if is_text else f.col(f"{_VALUE}.*"), *metadata)
+            failure = f.raise_error(f.concat(f.lit(BAD_RECORD), where, f.col(ERROR)))
+            good = decoded.withColumn(VALUE, f.when(f.col(ERROR).isNull(), f.col(VALUE)).otherwise(failure))
+        metadata = [f.col(name).alias(f"_{name}") for name in self._metadata]
+        return good.select(f.col(f"{VALUE}.*") if self._format.has_columns else f.col(VALUE).alias("value"), *metadata)
