@@ -34,6 +34,7 @@ RAISED = (
         "Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited caused by one of the running tasks)",
         "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
         "org.apache.spark.SparkException: Python worker failed to connect back.",
+        "[STREAM_FAILED] Query [id = 704b, runId = 4f53] terminated with exception: Task not serializable",
     ],
 )
 def test_what_passes_by_itself(failure: str) -> None:
