@@ -73,8 +73,8 @@ crash-transactions: $(STAMP) ## Kill brokers and clients (KILLS=100, SEED=…) i
 network: $(STAMP) ## A million records over a bad network (RECORDS=…, SEED=…): none lost, doubled or reordered
 	$(BIN)/python -u -m tests.client.network_run --records $(RECORDS) $(if $(SEED),--seed $(SEED))
 
-mutants: $(STAMP) ## Plant seeded mistakes (COUNT=100, SEED=…, MODULE=src/ottla/log) and see which no test of their layer notices
-	$(BIN)/python -m tests.mutants --count $(COUNT) --jobs $(JOBS) --survivors build/survivors.txt $(if $(SEED),--seed $(SEED)) $(if $(MODULE),--module $(MODULE))
+mutants: $(STAMP) ## Plant seeded mistakes (COUNT=100, SEED=…, MODULE=src/ottla/log) and see which no test notices
+	$(BIN)/python -m tests.mutants --count $(COUNT) --jobs $(JOBS) --survivors build/survivors.toml $(if $(SEED),--seed $(SEED)) $(if $(MODULE),--module $(MODULE))
 
 bench: $(STAMP) ## Measure against limits and peers (BENCH=--quick for a short run)
 	$(BIN)/python -m bench $(BENCH)

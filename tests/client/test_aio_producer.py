@@ -11,9 +11,11 @@ import pytest
 
 from ottla import RecordMetadata, aio
 from ottla.client.aio.producer.engine import ProducerEngine
+from ottla.client.interrupts import loop_end
 from ottla.errors import BufferExhaustedError, ClientClosedError, MetadataTimeoutError
 from ottla.testing import ApiKey, EmbeddedBroker, Fault
 from tests.client.producers import read_all, values_of
+from tests.log_lines import messages_of
 
 PATIENCE_S = 30.0
 
@@ -262,7 +264,7 @@ def test_what_is_left_when_the_loop_ends_is_sent(caplog: pytest.LogCaptureFixtur
         broker.create_topic("t")
         asyncio.run(send_and_go(broker, 10))
         assert values_of(broker.bootstrap_servers, "t") == [b"%d" % number for number in range(10)]
-        assert not caplog.records
+        assert messages_of(caplog, loop_end.__name__, "asyncio") == []
 
 
 def test_what_cannot_be_sent_when_the_loop_ends_is_said_to_be_lost(
@@ -274,7 +276,9 @@ def test_what_cannot_be_sent_when_the_loop_ends_is_said_to_be_lost(
         broker.faults.drop(ApiKey.PRODUCE, times=None)
         asyncio.run(send_and_go(broker, 10))
     gc.collect()
-    assert caplog.messages == ["records not sent, because the event loop ended before the producer was closed: 10"]
+    assert messages_of(caplog, loop_end.__name__) == [
+        "records not sent, because the event loop ended before the producer was closed: 10"
+    ]
 
 
 def test_a_loop_that_ends_while_the_producer_asks_for_metadata_leaves_no_task(

@@ -31,6 +31,7 @@ from ottla.errors import (
     SerializationError,
 )
 from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
+from tests.log_lines import lines_of
 
 PATIENCE_S = 30.0
 # A broker deletes records that are old by their own account, also while a test reads them.
@@ -399,9 +400,9 @@ def test_lifespans_go_together(app: App, ottla_broker: EmbeddedBroker) -> None:
 
 
 def formatted(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """All lines, as they would stand in a log."""
+    """Lines of applications, as they would stand in a log."""
     formatter = logging.Formatter("%(levelname)s %(message)s")
-    ours = [record for record in caplog.records if record.name.startswith("ottla.client")]
+    ours = lines_of(caplog, "ottla.client.app", "ottla.client.aio.processing")
     return [line for record in ours for line in formatter.format(record).splitlines()]
 
 
@@ -419,7 +420,7 @@ def test_a_bad_payload_is_one_line(
         async with app:
             await app.send(new_topic, b'{"number": "7"}')
             await app.send(new_topic, Order(8))
-            await until(lambda: heard == [Order(8)] and caplog.records != [])
+            await until(lambda: heard == [Order(8)] and formatted(caplog) != [])
 
     run(test)
     assert formatted(caplog) == [

@@ -1,4 +1,8 @@
-"""`make mutants`: plants seeded mistakes one at a time and says which of them no test of their own layer notices."""
+"""`make mutants`: plants seeded mistakes one at a time and says which of them no test notices.
+
+A mutant meets the tests of its own layer first, and those of other layers only if they do not notice it. One that
+changes nothing anybody can see counts as such only if it is listed, with the reason, in equivalent.toml.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +20,34 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from tests.mutants.operators import apply
 from tests.mutants.runner import Copy, Outcome, Run, preload, wait_for
-from tests.mutants.selection import SOURCE, Mutant, choose, own_tests, wider_tests
-from tests.mutants.tracing import CallersFirst, Recorder, Trace
+from tests.mutants.selection import (
+    EQUIVALENT,
+    ROOT,
+    SOURCE,
+    Mutant,
+    choose,
+    find,
+    listed,
+    own_tests,
+    wider_tests,
+    written,
+)
+from tests.mutants.tracing import TRACED_PROCESS, Planned, Recorder, Trace, digest, function_around, plan
 
-_SLACK = 4
-_PATIENCE_S = 20.0
-_BASELINE_S = 600.0
+_TRACES = ROOT / "build" / "mutants"
+_PATIENCE_S = 30.0
+_TRACING_S = 900.0
 
 
 class Bench:
-    """Copies of src, one per job, and for each set of tests how long it takes and what calls what in good order."""
+    """Copies of the work tree, one per job, and for each file of tests what it calls and how long it takes."""
 
-    def __init__(self, folder: Path, jobs: int) -> None:
+    def __init__(self, folder: Path, jobs: int, box_s: float) -> None:
         self._folder = folder
+        self._box_s = box_s
         self._copies = [Copy(folder / str(job)) for job in range(jobs)]
-        self._seconds: dict[tuple[str, ...], float] = {}
-        self._traces: dict[tuple[str, ...], Trace] = {}
+        self._traces: dict[str, Trace] = {}
+        self._noticing: set[str] = set()
 
     def try_all(
         self,
@@ -39,44 +55,98 @@ class Bench:
         tests_of: Callable[[Path], tuple[str, ...]],
         tell: Callable[[Mutant, Outcome], None],
     ) -> dict[Mutant, Outcome]:
-        for tests in sorted({tests_of(mutant.path) for mutant in mutants} - set(self._seconds)):
-            self._measure(tests)
+        self._trace({file for mutant in mutants for file in tests_of(mutant.path)})
         todo = list(reversed(mutants))
-        running: dict[int, Run] = {}
         whose: dict[int, Mutant] = {}
         outcomes: dict[Mutant, Outcome] = {}
-        while todo or running:
-            for job, copy in enumerate(self._copies):
-                if todo and job not in running:
-                    whose[job] = todo.pop()
-                    running[job] = self._start(copy, whose[job], tests_of(whose[job].path))
-            job, outcome = wait_for(running)
-            del running[job]
+
+        def next_run(copy: Copy, job: int) -> Run | None:
+            if not todo:
+                return None
+            whose[job] = todo.pop()
+            return self._run(copy, whose[job], tests_of(whose[job].path))
+
+        def done(job: int, run: Run, outcome: Outcome) -> None:
+            if outcome.noticed and "::" in outcome.by:
+                self._noticing.add(outcome.by)
             outcomes[whose[job]] = outcome
             tell(whose[job], outcome)
+
+        self._keep_busy(next_run, done)
         return outcomes
 
-    def _start(self, copy: Copy, mutant: Mutant, tests: tuple[str, ...]) -> Run:
-        copy.take(mutant)
-        trace = self._traces[tests]
-        first = trace.tests_of(mutant.path, (SOURCE / mutant.path).read_text(), mutant.edit.line)
-        run = Run(copy, tests, _PATIENCE_S + _SLACK * self._seconds[tests], [CallersFirst(first, trace)])
-        run.start()
-        return run
-
-    def _measure(self, tests: tuple[str, ...]) -> None:
-        """Tests that fail without a mutant say nothing about mutants."""
+    def failing_anyway(self) -> list[str]:
+        """Of the tests that have noticed mutants, those that fail without one: they say nothing."""
+        if not self._noticing:
+            return []
         copy = self._copies[0]
         copy.take(None)
-        output = self._folder / "trace.json"
-        run = Run(copy, tests, _BASELINE_S, [Recorder(copy.folder / "src" / "ottla", output)])
+        files = sorted({test.partition("::")[0] for test in self._noticing})
+        usual_s = {test: self._traces[test.partition("::")[0]].seconds.get(test, 0.0) for test in self._noticing}
+        chosen = plan(
+            None, {f: Trace({t: s for t, s in usual_s.items() if t.startswith(f)}, {}) for f in files}, 1e9, 120
+        )
+        run = Run(copy, chosen.files, 120 + 10 * chosen.seconds, [Planned(chosen)], stops_early=False)
         run.start()
         _, outcome = wait_for({0: run})
-        if outcome.noticed:
-            raise SystemExit(f"{run.output}\nthe tests fail without a mutant: {outcome.by}")
-        self._seconds[tests] = outcome.seconds
-        self._traces[tests] = Trace.read(output)
-        print(f"{', '.join(tests)}: {outcome.seconds:.0f} s", flush=True)
+        return run.failures or [outcome.by] if outcome.noticed else []
+
+    def _keep_busy(
+        self, next_run: Callable[[Copy, int], Run | None], done: Callable[[int, Run, Outcome], None]
+    ) -> None:
+        running: dict[int, Run] = {}
+        while True:
+            for job, copy in enumerate(self._copies):
+                if job not in running and (run := next_run(copy, job)) is not None:
+                    running[job] = run
+                    run.start()
+            if not running:
+                return
+            job, outcome = wait_for(running)
+            done(job, running.pop(job), outcome)
+
+    def _run(self, copy: Copy, mutant: Mutant, files: Sequence[str]) -> Run:
+        name = function_around((copy.source / mutant.path).read_text(), mutant.edit.line)
+        function = None if name is None else (str(mutant.path), name)
+        chosen = plan(function, {file: self._traces[file] for file in files}, self._box_s, _PATIENCE_S)
+        copy.take(mutant)
+        return Run(copy, chosen.files, 2 * _PATIENCE_S + 5 * chosen.seconds, [Planned(chosen)])
+
+    def _trace(self, files: set[str]) -> None:
+        """Tests that fail without a mutant say nothing about mutants."""
+        _TRACES.mkdir(parents=True, exist_ok=True)
+        kept = {file: _TRACES / f"{file.replace('/', '.')}.{digest(ROOT / file)}.json" for file in files}
+        missing = [file for file in sorted(files - set(self._traces)) if not kept[file].exists()]
+        if missing:
+            print(f"tracing {len(missing)} files of tests", flush=True)
+        todo = list(reversed(missing))
+        began: dict[int, str] = {}
+
+        def next_run(copy: Copy, job: int) -> Run | None:
+            if not todo:
+                return None
+            copy.take(None)
+            began[job] = todo.pop()
+            return self._traced(copy, began[job], kept[began[job]])
+
+        def done(job: int, run: Run, outcome: Outcome) -> None:
+            if outcome.noticed:
+                kept[began[job]].unlink(missing_ok=True)
+                raise SystemExit(f"{run.output}\n{began[job]} fails without a mutant: {outcome.by}")
+
+        self._keep_busy(next_run, done)
+        self._traces |= {file: Trace.read(path) for file, path in kept.items()}
+
+    def _traced(self, copy: Copy, file: str, output: Path) -> Run:
+        processes = Path(tempfile.mkdtemp(dir=self._folder))
+        hook = Path(tempfile.mkdtemp(dir=self._folder))
+        (hook / "sitecustomize.py").write_text(TRACED_PROCESS)
+        environment = {
+            "PYTHONPATH": f"{copy.folder / 'src'}:{hook}",
+            "MUTANTS_SOURCE": f"{copy.source}/",
+            "MUTANTS_TRACE": str(processes),
+        }
+        return Run(copy, [file], _TRACING_S, [Recorder(copy.source, processes, output)], environment)
 
 
 def show(mutant: Mutant) -> str:
@@ -90,8 +160,14 @@ def show(mutant: Mutant) -> str:
 def main() -> int:
     options = parse()
     seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
-    mutants = choose(seed, options.count, options.module)
-    print(f"seed {seed}: {len(mutants)} mutants in {options.module or 'src/ottla'}", flush=True)
+    if options.again is not None:
+        mutants = list(find(listed(options.again)).values())
+        print(f"{len(mutants)} mutants of {options.again}", flush=True)
+    else:
+        mutants = choose(seed, options.count, options.module)
+        print(f"seed {seed}: {len(mutants)} mutants in {options.module or 'src/ottla'}", flush=True)
+    known = listed(EQUIVALENT)
+    equivalent = [mutant for mutant in mutants if mutant.identity in known]
     preload()
     started = time.monotonic()
 
@@ -101,39 +177,34 @@ def main() -> int:
         print(f"{word:11}  {mutant.place}  {mutant.edit.kind} ({outcome.seconds:.1f} s){by}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        bench = Bench(Path(folder), options.jobs)
-        outcomes = bench.try_all(mutants, own_tests, tell)
+        bench = Bench(Path(folder), options.jobs, options.box)
+        outcomes = bench.try_all([mutant for mutant in mutants if mutant not in equivalent], own_tests, tell)
         unnoticed = [mutant for mutant, outcome in outcomes.items() if not outcome.noticed]
-        elsewhere: set[Mutant] = set()
-        if options.wider and unnoticed:
-            print(f"{len(unnoticed)} survivors meet the wider tests", flush=True)
+        missed = unnoticed
+        if unnoticed and not options.own:
+            print(f"{len(unnoticed)} survivors meet the tests of other layers", flush=True)
             again = bench.try_all(unnoticed, wider_tests, tell)
-            elsewhere = {mutant for mutant, outcome in again.items() if outcome.noticed}
-    report(seed, mutants, unnoticed, elsewhere, time.monotonic() - started, options.survivors)
-    noticed = len(mutants) - len(unnoticed)
-    return 0 if noticed >= options.goal / 100 * len(mutants) else 1
+            missed = [mutant for mutant in unnoticed if not again[mutant].noticed]
+        failing = bench.failing_anyway()
+    report(missed, [mutant for mutant in unnoticed if mutant not in missed], options.survivors)
+    all_, own, wider = len(outcomes), len(outcomes) - len(unnoticed), len(outcomes) - len(missed)
+    print(
+        f"seed {seed}: {wider} of {all_} noticed ({100 * wider / max(1, all_):.0f} %), {own} of them by the tests of "
+        f"their own layer; {len(equivalent)} more change nothing; {time.monotonic() - started:.0f} s"
+    )
+    if failing:
+        print("these tests fail without a mutant, too:", *failing, sep="\n  ")
+        return 2
+    return 0 if wider >= options.goal / 100 * all_ else 1
 
 
-def report(
-    seed: int, mutants: list[Mutant], unnoticed: list[Mutant], elsewhere: set[Mutant], seconds: float, file: Path | None
-) -> None:
-    suspects = [mutant for mutant in unnoticed if mutant.edit.is_suspect]
-    parts = []
-    for title, group in (
-        ("Not noticed", [m for m in unnoticed if m not in elsewhere and m not in suspects]),
-        ("Not noticed, and perhaps without effect", [m for m in suspects if m not in elsewhere]),
-        ("Noticed only by tests of other layers", [m for m in unnoticed if m in elsewhere]),
-    ):
+def report(missed: list[Mutant], elsewhere: list[Mutant], file: Path | None) -> None:
+    for title, group in (("Not noticed", missed), ("Noticed only by tests of other layers", elsewhere)):
         if group:
-            parts.append(f"--- {title} ({len(group)}) ---\n" + "\n\n".join(show(mutant) for mutant in group))
-    text = "\n\n".join(parts)
-    if text:
-        print(f"\n{text}\n")
+            print(f"\n--- {title} ({len(group)}) ---\n" + "\n\n".join(show(mutant) for mutant in group) + "\n")
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text + "\n" if text else "")
-    noticed = len(mutants) - len(unnoticed)
-    print(f"seed {seed}: {noticed} of {len(mutants)} noticed by the tests of their own layer, in {seconds:.0f} s")
+        file.write_text(written({m.identity: "" for m in missed} | {m.identity: "elsewhere" for m in elsewhere}))
 
 
 def parse() -> argparse.Namespace:
@@ -143,8 +214,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=100, help="how many mutants (%(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time (%(default)s)")
     parser.add_argument("--goal", type=float, default=95, help="fail below this percentage (%(default)s)")
-    parser.add_argument("--wider", action="store_true", help="try survivors again, with tests of other layers")
-    parser.add_argument("--survivors", type=Path, help="a file for the mutants that nobody noticed")
+    parser.add_argument("--box", type=float, default=120, help="seconds of tests per mutant and stage (%(default)s)")
+    parser.add_argument("--own", action="store_true", help="only the tests of a mutant's own layer")
+    parser.add_argument("--survivors", type=Path, help="a file for the mutants that their own layer did not notice")
+    parser.add_argument("--again", type=Path, help="such a file: try these")
     return parser.parse_args()
 
 

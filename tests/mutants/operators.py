@@ -63,6 +63,17 @@ def apply(source: str, edit: Edit) -> str:
     return (data[: edit.start] + edit.new.encode() + data[edit.end :]).decode()
 
 
+def lines_of(source: str, edit: Edit) -> tuple[str, str]:
+    """The lines the edit touches, without it and with it, each on one line."""
+    data = source.encode()
+    first = data.rfind(b"\n", 0, edit.start) + 1
+    last = data.find(b"\n", edit.end)
+    rest = data[edit.end : last if last >= 0 else len(data)]
+    before = data[first : edit.end] + rest
+    after = data[first : edit.start] + edit.new.encode() + rest
+    return " ".join(before.decode().split()), " ".join(after.decode().split())
+
+
 class _Finder:
     def __init__(self, source: str) -> None:
         self._tree = ast.parse(source)

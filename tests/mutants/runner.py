@@ -1,6 +1,6 @@
-"""Runs tests against a mutant: a forked process with a copy of src in front of its path. The work tree is only read.
+"""Runs tests against a mutant: a forked process in a copy of the work tree, which itself is only read, once.
 
-Libraries are imported once, before the fork; Ottla itself is imported by each child, from the copy.
+Libraries are imported before the fork; Ottla and the tests are imported by each child, from the copy.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.mutants.operators import apply
-from tests.mutants.selection import ROOT, SOURCE, Mutant
+from tests.mutants.selection import ROOT, Mutant
 
-_MEMORY_BYTES_MAX = 6 << 30
+_MEMORY_BYTES_MAX = 12 << 30
+"""Of address space, a Java included."""
 _POLL_S = 0.02
 
 
@@ -42,22 +44,38 @@ def preload() -> None:
 
 @dataclass
 class Copy:
-    """A copy of src for one process at a time."""
+    """A copy of the work tree for one process at a time."""
 
     folder: Path
-    _mutated: Path | None = None
+    _mutated: tuple[Path, str] | None = None
 
     def __post_init__(self) -> None:
-        shutil.copytree(ROOT / "src", self.folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+        )
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            if (ROOT / name).is_file():
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.folder / name)
+        if (ROOT / ".tools").exists():
+            (self.folder / ".tools").symlink_to((ROOT / ".tools").resolve())
+
+    @property
+    def source(self) -> Path:
+        return self.folder / "src" / "ottla"
 
     def take(self, mutant: Mutant | None) -> None:
         if self._mutated is not None:
-            shutil.copy2(SOURCE / self._mutated, self.folder / "src" / "ottla" / self._mutated)
+            path, text = self._mutated
+            path.write_text(text)
             self._mutated = None
         if mutant is not None:
-            source = (SOURCE / mutant.path).read_text()
-            (self.folder / "src" / "ottla" / mutant.path).write_text(apply(source, mutant.edit))
-            self._mutated = mutant.path
+            path = self.source / mutant.path
+            self._mutated = path, path.read_text()
+            path.write_text(apply(self._mutated[1], mutant.edit))
 
 
 @dataclass
@@ -68,6 +86,8 @@ class Run:
     tests: Sequence[str]
     timeout_s: float
     plugins: Sequence[object] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    stops_early: bool = True
     _started: float = field(default_factory=time.monotonic)
     _pid: int = 0
 
@@ -87,17 +107,17 @@ class Run:
             os.waitpid(self._pid, 0)
             return Outcome(True, "no end within its time", seconds)
         code = os.waitstatus_to_exitcode(status)
-        if code == 0:
+        if code in (0, 5):  # all passed, or there was none
             return Outcome(False, "", seconds)
-        return Outcome(True, self._first_failure() or f"exit code {code}", seconds)
+        return Outcome(True, next(iter(self.failures), f"exit code {code}"), seconds)
 
     @property
     def output(self) -> str:
         return self._output_path.read_text(errors="replace")
 
-    def _first_failure(self) -> str:
-        found = re.search(r"^(?:FAILED|ERROR) (\S+)", self.output, re.MULTILINE)
-        return found[1] if found else ""
+    @property
+    def failures(self) -> list[str]:
+        return re.findall(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - .*)?$", self.output, re.MULTILINE)
 
     @property
     def _output_path(self) -> Path:
@@ -118,18 +138,33 @@ class Run:
     def _pytest(self) -> int:
         import pytest
 
-        os.chdir(ROOT)
+        os.chdir(self.copy.folder)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+            del sys.modules[name]
         source = str(self.copy.folder / "src")
-        sys.path.insert(0, source)
+        sys.path[:0] = [source, str(self.copy.folder)]
         sys.dont_write_bytecode = True
         os.environ |= {
             "PYTHONPATH": source,
             "PYTHONDONTWRITEBYTECODE": "1",
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self.copy.folder / "hypothesis"),
+            **self.environment,
         }
         options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0"]
-        options += ["-x", f"--basetemp={self.copy.folder / 'tmp'}"]
-        return int(pytest.main([*options, *self.tests], plugins=self.plugins))
+        options += ["-x"] * self.stops_early + [f"--basetemp={self.copy.folder / 'tmp'}"]
+        return int(pytest.main([*options, *self.tests], plugins=[WithoutKafka(), *self.plugins]))
+
+
+class WithoutKafka:
+    """A plugin of pytest that leaves out tests with a broker of Apache Kafka: it has none of our mutants."""
+
+    def pytest_collection_modifyitems(self, items: list[object]) -> None:
+        items[:] = [item for item in items if "kafka" not in map(str, _parameters(item))]
+
+
+def _parameters(item: object) -> list[object]:
+    callspec = getattr(item, "callspec", None)
+    return [] if callspec is None else [callspec.params.get("broker_kind")]
 
 
 def with_group(pid: int, number: int) -> None:

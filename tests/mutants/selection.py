@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.mutants.operators import Edit, edits_of
+from tests.mutants.operators import Edit, edits_of, lines_of
+from tests.mutants.tracing import function_around
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "ottla"
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 
 DECLARATIONS = (
     "wire/apis",
@@ -25,25 +30,34 @@ DECLARATIONS = (
 ONLY_SPEED = ("base/memory.py",)
 """Nothing in them can be seen but how long things take."""
 
-OWN_TESTS = {
-    "broker/handlers": ("tests/unit/broker", "tests/integration"),
-    "testing": ("tests/testing",),
-}
+OWN_TESTS = {"testing": ("tests/testing",)}
 """The layer's tests where they do not lie in the same place under tests/unit."""
 
 WIDER_TESTS = {
-    "broker": ("tests/integration", "tests/interop/test_every_version.py", "tests/interop/test_confluent_kafka.py"),
+    "broker/coordinators": ("tests/unit/machines", "tests/interop/groups/test_rules.py", "tests/interop/transactions"),
+    "broker": (
+        "tests/integration",
+        "tests/testing",
+        "tests/access",
+        "tests/interop/test_every_version.py",
+        "tests/client/test_admin.py",
+        "tests/client/test_admin_cluster.py",
+    ),
     "machines/groups": ("tests/interop/groups/test_rules.py", "tests/interop/groups/test_group_admin.py"),
     "machines/transactions": ("tests/interop/transactions",),
-    "client": (
-        "tests/client/test_producer.py",
-        "tests/client/test_consumer.py",
-        "tests/client/test_consumer_groups.py",
-    ),
-    "cli": ("tests/interop/test_own_broker.py",),
+    "client/app": ("tests/client/test_app.py", "tests/client/test_app_example.py"),
+    "client": ("tests/client",),
+    "cli/pipeline": ("tests/spark/test_pipeline_command.py", "tests/unit/spark/pipeline"),
+    "cli/demo": ("tests/spark/test_demo.py",),
+    "cli": ("tests/integration", "tests/interop/test_own_broker.py"),
+    "spark/connect": ("tests/spark/connect",),
+    "spark/pipeline": ("tests/spark/test_pipeline_checks.py", "tests/spark/test_pipeline.py"),
+    "spark/sink": ("tests/spark/test_sink_protocol.py", "tests/spark/test_sink.py"),
+    "spark": ("tests/spark/test_readers.py", "tests/spark/test_source.py", "tests/spark/test_format.py"),
+    "testing": ("tests/client/test_bad_network.py",),
     "": ("tests/integration", "tests/interop/test_own_broker.py", "tests/testing"),
 }
-"""Where a survivor may be tried again: not its own layer, but better than nobody."""
+"""Where a survivor is tried again: not its own layer, but better than nobody. The first prefix that fits counts."""
 
 
 class Mutant(NamedTuple):
@@ -54,6 +68,49 @@ class Mutant(NamedTuple):
     @property
     def place(self) -> str:
         return f"src/ottla/{self.path}:{self.edit.line}"
+
+    @property
+    def identity(self) -> Identity:
+        source = (SOURCE / self.path).read_text()
+        before, after = lines_of(source, self.edit)
+        return Identity(str(self.path), function_around(source, self.edit.line) or "", before, after)
+
+
+class Identity(NamedTuple):
+    """A mutant by its text: what it is called when the lines above it have changed."""
+
+    path: str
+    function: str
+    """Empty outside of functions."""
+    before: str
+    after: str
+
+
+def listed(file: Path) -> dict[Identity, str]:
+    """The mutants of such a file (`equivalent.toml`, `--survivors`), and what it says about each."""
+    entries = tomllib.loads(file.read_text()).get("mutant", [])
+    return {Identity(e["path"], e["function"], e["before"], e["after"]): e["why"] for e in entries}
+
+
+def written(entries: dict[Identity, str]) -> str:
+    fields = ({**identity._asdict(), "why": why} for identity, why in entries.items())
+    return "\n".join(
+        "[[mutant]]\n" + "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in each.items())
+        for each in fields
+    )
+
+
+def find(identities: Collection[Identity]) -> dict[Identity, Mutant]:
+    """Those that can still be made of the code as it is."""
+    texts = {(identity.path, identity.before, identity.after) for identity in identities}
+    found: dict[Identity, Mutant] = {}
+    for path in sorted({identity.path for identity in identities}):
+        source = (SOURCE / path).read_text() if (SOURCE / path).exists() else ""
+        for edit in edits_of(source):
+            if (path, *lines_of(source, edit)) in texts:
+                mutant = Mutant(Path(path), edit)
+                found[mutant.identity] = mutant
+    return {identity: found[identity] for identity in identities if identity in found}
 
 
 def choose(seed: int, count: int, prefix: str) -> list[Mutant]:
@@ -83,15 +140,24 @@ def modules(prefix: str) -> list[Path]:
 
 
 def own_tests(path: Path) -> tuple[str, ...]:
-    """Where the tests of the module's layer lie."""
+    """Files with the tests of the module's layer."""
     for prefix, places in OWN_TESTS.items():
         if str(path).startswith(prefix):
-            return places
+            return _files(places)
     folder = path.parent
     while not any((ROOT / "tests" / "unit" / folder).rglob("test_*.py")):
         folder = folder.parent
-    return (f"tests/unit/{folder}",)
+    return _files((f"tests/unit/{folder}",))
 
 
 def wider_tests(path: Path) -> tuple[str, ...]:
-    return next(places for prefix, places in WIDER_TESTS.items() if str(path).startswith(prefix))
+    return _files(next(places for prefix, places in WIDER_TESTS.items() if str(path).startswith(prefix)))
+
+
+def _files(places: tuple[str, ...]) -> tuple[str, ...]:
+    found = [
+        file
+        for place in places
+        for file in ([ROOT / place] if place.endswith(".py") else (ROOT / place).rglob("test_*.py"))
+    ]
+    return tuple(sorted({str(file.relative_to(ROOT)) for file in found}))

@@ -1,11 +1,13 @@
-"""Which tests call which functions, and how long they take: so that a mutant meets those first that may notice it.
+"""Which tests call which functions, and how long they take: so that a mutant meets those that may notice it.
 
-The others follow all the same. What runs in another process, or only once and is then kept, is seen by no trace.
+A file of tests is traced once, in a process of its own, and the trace is kept until the file changes. What its tests
+call themselves is known by test; what processes they start call (brokers, commands, workers of Spark), by file.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import sys
 import threading
@@ -18,15 +20,36 @@ from typing import Any, NamedTuple
 
 import pytest
 
-Function = tuple[str, int]
-"""Module below src/ottla and the first line of the function, decorators included."""
+Function = tuple[str, str]
+"""Module below src/ottla and the qualified name of the function."""
 
-_PATIENCE_S = 10.0
-_SLACK = 4
-"""How much longer than usual a test may take before it is taken for an endless loop."""
+_CALLS_MAX = 300_000
+"""By then a test has called what it calls: many examples more of it would only take longer."""
+
+TRACED_PROCESS = '''"""Imported by every Python process that a traced test starts."""
+import os, sys, threading
+
+_prefix, _folder, _seen = os.environ["MUTANTS_SOURCE"], os.environ["MUTANTS_TRACE"], set()
+
+
+def _note(frame, event, argument):
+    code = frame.f_code
+    if code not in _seen:
+        _seen.add(code)
+        if code.co_filename.startswith(_prefix):
+            with open(f"{_folder}/{os.getpid()}", "a") as file:
+                file.write(f"{code.co_filename.removeprefix(_prefix)} {code.co_qualname}\\n")
+
+
+threading.settrace(_note)
+sys.settrace(_note)
+'''
+"""Becomes `sitecustomize.py`. It writes at once: a broker may be killed."""
 
 
 class Trace(NamedTuple):
+    """Of one file of tests."""
+
     seconds: dict[str, float]
     """By test."""
     callers: dict[Function, set[str]]
@@ -34,29 +57,31 @@ class Trace(NamedTuple):
     @classmethod
     def read(cls, path: Path) -> Trace:
         content = json.loads(path.read_text())
-        callers = {(module, line): set(tests) for module, line, tests in content["callers"]}
+        callers = {(module, name): set(tests) for module, name, tests in content["callers"]}
         return cls(content["seconds"], callers)
 
-    def tests_of(self, module: Path, source: str, line: int) -> set[str]:
-        first_line = _function_around(source, line)
-        return set() if first_line is None else self.callers.get((str(module), first_line), set())
+    def tests_of(self, function: Function | None) -> set[str]:
+        return set() if function is None else self.callers.get(function, set())
 
 
 class Recorder:
-    """A plugin of pytest that writes a trace at the end of the session."""
+    """A plugin of pytest that writes the trace of the session, which runs one file."""
 
-    def __init__(self, source: Path, output: Path) -> None:
+    def __init__(self, source: Path, processes: Path, output: Path) -> None:
         self._prefix = f"{source}/"
+        self._processes = processes
         self._output = output
         self._seconds: dict[str, float] = {}
         self._callers: dict[Function, set[str]] = defaultdict(set)
         self._seen: set[object] = set()
         self._test = ""
+        self._calls = 0
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self._test = item.nodeid
         self._seen = set()
+        self._calls = 0
         began = time.perf_counter()
         threading.settrace(self._note)
         sys.settrace(self._note)
@@ -68,42 +93,92 @@ class Recorder:
             self._seconds[item.nodeid] = time.perf_counter() - began
 
     def pytest_sessionfinish(self) -> None:
-        callers = [(module, line, sorted(tests)) for (module, line), tests in self._callers.items()]
+        for file in self._processes.iterdir():
+            for line in file.read_text().splitlines():
+                module, name = line.split(" ", 1)
+                self._callers[module, name].update(self._seconds)
+        callers = [(module, name, sorted(tests)) for (module, name), tests in self._callers.items()]
         self._output.write_text(json.dumps({"seconds": self._seconds, "callers": callers}))
 
     def _note(self, frame: FrameType, event: str, argument: Any) -> None:
+        self._calls += 1
+        if self._calls > _CALLS_MAX:
+            sys.settrace(None)
         code = frame.f_code
         if code not in self._seen:
             self._seen.add(code)
             if code.co_filename.startswith(self._prefix):
                 module = code.co_filename.removeprefix(self._prefix)
-                self._callers[module, code.co_firstlineno].add(self._test)
+                self._callers[module, code.co_qualname].add(self._test)
 
 
-class CallersFirst:
-    """A plugin of pytest that runs some tests before all others, the quickest modules of them first."""
+class Plan(NamedTuple):
+    """The tests one mutant meets: in this order, and each for so long until it is taken for an endless loop."""
 
-    def __init__(self, first: set[str], trace: Trace) -> None:
-        self._first = first
-        self._trace = trace
+    timeouts_s: dict[str, float]
+    seconds: float
+    """That they usually take together."""
+
+    @property
+    def files(self) -> list[str]:
+        return list(dict.fromkeys(test.partition("::")[0] for test in self.timeouts_s))
+
+
+def plan(function: Function | None, traces: dict[str, Trace], box_s: float, patience_s: float) -> Plan:
+    """The callers of the function, the quickest files first, as many as fit into the box; all if nobody calls it.
+
+    Code outside functions runs once, at import, and so does much of what is called from there.
+    """
+    callers = {file: trace.tests_of(function) for file, trace in traces.items()}
+    if not any(callers.values()):
+        callers = {file: set(trace.seconds) for file, trace in traces.items()}
+    usual = {file: sum(traces[file].seconds[test] for test in tests) for file, tests in callers.items()}
+    timeouts: dict[str, float] = {}
+    spent = 0.0
+    for file in sorted(usual, key=lambda file: (usual[file], file)):
+        # Tests of a file stay together, in their order: what they share would be set up again and again.
+        for test in traces[file].seconds:
+            if test in callers[file] and spent <= box_s:
+                spent += traces[file].seconds[test]
+                timeouts[test] = patience_s + 5 * traces[file].seconds[test]
+    return Plan(timeouts, spent)
+
+
+class Planned:
+    """A plugin of pytest that runs the tests of a plan, and nothing else."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._timeouts_s = plan.timeouts_s
+        self._place = {test: place for place, test in enumerate(plan.timeouts_s)}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        # Tests of a module stay together, or what they share would be set up again and again.
-        seconds: dict[Path, float] = defaultdict(float)
+        items[:] = [item for item in items if item.nodeid in self._place]
+        items.sort(key=lambda item: self._place[item.nodeid])
         for item in items:
-            usual_s = self._trace.seconds.get(item.nodeid, 0.0)
-            item.add_marker(pytest.mark.timeout(_PATIENCE_S + _SLACK * usual_s))
-            if item.nodeid in self._first:
-                seconds[item.path] += usual_s
-        items.sort(key=lambda item: (item.nodeid not in self._first, seconds[item.path]))
+            item.add_marker(pytest.mark.timeout(self._timeouts_s[item.nodeid]))
 
 
-def _function_around(source: str, line: int) -> int | None:
-    """The first line of the innermost function that the line is part of."""
-    found = None
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            if first <= line <= (node.end_lineno or line) and (found is None or first > found):
-                found = first
-    return found
+def digest(file: Path) -> str:
+    """A trace is good for as long as its tests are the same: that functions move and change does it no harm."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def function_around(source: str, line: int) -> str | None:
+    """The qualified name of the innermost function that the line is part of."""
+    found: tuple[int, str] | None = None
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        nonlocal found
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])
+                if first <= line <= (child.end_lineno or line) and (found is None or first > found[0]):
+                    found = (first, f"{prefix}{child.name}")
+                visit(child, f"{prefix}{child.name}.<locals>.")
+            elif isinstance(child, ast.ClassDef):
+                visit(child, f"{prefix}{child.name}.")
+            else:
+                visit(child, prefix)
+
+    visit(ast.parse(source), "")
+    return None if found is None else found[1]

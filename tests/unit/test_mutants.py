@@ -7,9 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.operators import apply, edits_of
-from tests.mutants.selection import SOURCE, choose, modules, own_tests
-from tests.mutants.tracing import Trace
+from tests.mutants.operators import apply, edits_of, lines_of
+from tests.mutants.selection import (
+    EQUIVALENT,
+    SOURCE,
+    choose,
+    find,
+    listed,
+    modules,
+    own_tests,
+    wider_tests,
+    written,
+)
+from tests.mutants.tracing import Trace, function_around, plan
 
 
 def mutants(source: str) -> set[str]:
@@ -71,13 +81,60 @@ def test_a_seed_decides_and_every_mutant_is_a_program() -> None:
         ast.parse(apply(source, mutant.edit))
 
 
-def test_every_module_has_tests_of_its_own_layer() -> None:
+def test_every_module_has_tests_of_its_own_layer_and_others() -> None:
     for path in modules(""):
-        assert own_tests(path) != ("tests/unit/.",), path
+        assert own_tests(path) and wider_tests(path), path
+        assert len(own_tests(path)) < 100, f"{path} has no layer"
 
 
-def test_the_callers_of_the_innermost_function_come_first() -> None:
-    source = "def outer():\n    @decorated\n    def inner():\n        return 1\n    return inner\nx = 1\n"
-    trace = Trace({}, {("m.py", 1): {"calls outer"}, ("m.py", 2): {"calls inner"}})
-    found = [trace.tests_of(Path("m.py"), source, line) for line in (4, 5, 6)]
-    assert found == [{"calls inner"}, {"calls outer"}, set()]
+def test_a_function_is_known_by_its_qualified_name() -> None:
+    inner = "        @decorated\n        def inner():\n            return 1\n"
+    source = f"class A:\n    def outer(self):\n{inner}        return 2\nx = 1\n"
+    assert [function_around(source, line) for line in (2, 3, 5, 6, 7)] == [
+        "A.outer",
+        "A.outer.<locals>.inner",
+        "A.outer.<locals>.inner",
+        "A.outer",
+        None,
+    ]
+
+
+TRACES = {
+    "slow.py": Trace({"slow.py::a": 5.0, "slow.py::b": 1.0}, {("m.py", "f"): {"slow.py::a"}}),
+    "quick.py": Trace({"quick.py::a": 1.0, "quick.py::b": 1.0}, {("m.py", "f"): {"quick.py::b", "quick.py::a"}}),
+    "other.py": Trace({"other.py::a": 0.5}, {}),
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "box_s", "expected"),
+    [
+        (("m.py", "f"), 60, ["quick.py::a", "quick.py::b", "slow.py::a"]),
+        (("m.py", "f"), 1.5, ["quick.py::a", "quick.py::b"]),
+        (("m.py", "nobody's"), 60, ["other.py::a", "quick.py::a", "quick.py::b", "slow.py::a", "slow.py::b"]),
+        (None, 60, ["other.py::a", "quick.py::a", "quick.py::b", "slow.py::a", "slow.py::b"]),
+    ],
+)
+def test_a_mutant_meets_the_callers_of_its_function_within_a_time(
+    function: tuple[str, str] | None, box_s: float, expected: list[str]
+) -> None:
+    chosen = plan(function, TRACES, box_s, patience_s=10)
+    assert list(chosen.timeouts_s) == expected
+    assert all(timeout_s > 10 for timeout_s in chosen.timeouts_s.values())
+
+
+def test_a_mutant_is_known_by_its_text_wherever_it_stands(tmp_path: Path) -> None:
+    chosen = {mutant.identity: "because" for mutant in choose(7, 10, "wire")}
+    file = tmp_path / "listed.toml"
+    file.write_text(written(chosen))
+    assert listed(file) == chosen
+    assert {mutant.identity for mutant in find(chosen).values()} == set(chosen)
+    source = "x = 1\n\ndef f(a, b):\n    return (\n        a <  b)\n"
+    (edit,) = [edit for edit in edits_of(source) if edit.new == "(a >= b)"]
+    assert lines_of(source, edit) == ("a < b)", "(a >= b))")
+
+
+def test_what_is_listed_as_without_effect_is_still_there_and_has_a_reason() -> None:
+    known = listed(EQUIVALENT)
+    assert set(known) - set(find(known)) == set()
+    assert [identity for identity, why in known.items() if len(why) < 20] == []

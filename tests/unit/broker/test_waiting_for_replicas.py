@@ -27,6 +27,7 @@ from ottla.records.builder import NewRecord, build_batch
 from ottla.wire.apis.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from ottla.wire.message import StoredRecord
 from ottla.wire.stored.transaction_state import TransactionLogKey
+from tests.log_lines import messages_of
 from tests.waiting import run_async
 
 BROKER = 1
@@ -201,10 +202,10 @@ def test_what_a_decision_has_to_say_is_said_once_it_is_committed(
         world.runtime.run(shard, decision)
         with pytest.raises(KafkaError):
             await asyncio.wait_for(pending.future, 5)
-        assert caplog.messages == []
+        assert messages_of(caplog, "test") == []
         await world.lead(BROKER)
         await asyncio.sleep(0)
-        assert caplog.messages == ["a was added"]
+        assert messages_of(caplog, "test") == ["a was added"]
 
     in_world(tmp_path, scenario)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.base.types import Endpoint
-from ottla.metadata.paths import BrokerNode
+from ottla.base.types import NIL_UUID, Endpoint, uuid_from_text
+from ottla.metadata import paths
+from ottla.metadata.paths import BrokerNode, PartitionStateNode, TopicNode
 
 LISTENERS = st.sampled_from(("PLAINTEXT", "SSL", "INTERNAL"))
 HOSTS = st.sampled_from(("127.0.0.1", "::1", "host.example"))
@@ -31,3 +35,71 @@ def test_a_broker_is_read_as_it_was_written(endpoints: list[tuple[Endpoint, str]
     assert ("rack" in value) == (rack is not None)
     plain = [(endpoint.host, endpoint.port) for endpoint, protocol in endpoints if protocol == "PLAINTEXT"]
     assert (value["host"], value["port"]) == (plain[0] if plain else (None, -1))
+
+
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAKg"
+TOPIC = TopicNode(uuid_from_text(TOPIC_ID), {1: [3], 0: [1, 2]}, adding={0: [2]}, removing={1: [4]})
+STATE = PartitionStateNode(leader=2, leader_epoch=7, isr=[2, 1], controller_epoch=9)
+
+
+@pytest.mark.parametrize(
+    ("data", "as_kafka_writes_it", "decode", "value"),
+    [
+        (
+            TOPIC.encode(),
+            {
+                "version": 3,
+                "topic_id": TOPIC_ID,
+                "partitions": {"0": [1, 2], "1": [3]},
+                "adding_replicas": {"0": [2]},
+                "removing_replicas": {"1": [4]},
+            },
+            TopicNode.decode,
+            TOPIC,
+        ),
+        (
+            STATE.encode(),
+            {"version": 1, "leader": 2, "leader_epoch": 7, "isr": [2, 1], "controller_epoch": 9},
+            PartitionStateNode.decode,
+            STATE,
+        ),
+        (
+            paths.encode_controller(2, 5),
+            {"version": 2, "brokerid": 2, "timestamp": "5", "kraftControllerEpoch": -1},
+            paths.decode_controller,
+            2,
+        ),
+        (
+            paths.encode_config({"b": "2", "a": "1"}),
+            {"version": 1, "config": {"a": "1", "b": "2"}},
+            paths.decode_config,
+            {"a": "1", "b": "2"},
+        ),
+        (paths.encode_config_change("topics/t"), {"version": 2, "entity_path": "topics/t"}, None, None),
+        (paths.encode_cluster_id("x"), {"version": "1", "id": "x"}, paths.decode_cluster_id, "x"),
+        (
+            paths.encode_producer_id_block(2, 1000, 1999),
+            {"version": 1, "broker": 2, "block_start": "1000", "block_end": "1999"},
+            paths.decode_producer_id_block,
+            (1000, 1999),
+        ),
+    ],
+)
+def test_nodes_have_the_fields_of_kafka(
+    data: bytes, as_kafka_writes_it: dict[str, Any], decode: Callable[[bytes], object] | None, value: object
+) -> None:
+    assert json.loads(data) == as_kafka_writes_it
+    assert b" " not in data
+    if decode is not None:
+        assert decode(data) == value
+
+
+def test_a_topic_of_an_old_cluster_has_no_id_and_moves_nothing() -> None:
+    assert TopicNode.decode(b'{"version":1,"partitions":{"0":[1]}}') == TopicNode(NIL_UUID, {0: [1]}, {}, {})
+
+
+def test_names_that_could_be_mistaken_for_paths_are_quoted() -> None:
+    assert paths.group_config("a/b<default>") == "/config/groups/a%2Fb%3Cdefault%3E"
+    assert paths.topic_config("a.b") == "/config/topics/a.b"
+    assert paths.broker_config(None) == "/config/brokers/<default>"
+    assert paths.broker_config(0) == "/config/brokers/0"

@@ -25,6 +25,7 @@ from ottla.spark.sink_transactions import (
     commit_batch,
     commit_prepared,
 )
+from tests.log_lines import lines_of
 
 GONE = [
     ErrorCode.INVALID_TXN_STATE,
@@ -216,7 +217,7 @@ def test_what_was_ended_before_needs_no_word(
     admin.end_errors = {"sink-0": code}
     abort_batch({}, "sink", results(0))
     assert admin.asked == [("end", ["sink-0"], False)]
-    assert caplog.records == []
+    assert lines_of(caplog, sink_transactions.__name__) == []
 
 
 @pytest.mark.parametrize("code", TROUBLE)
@@ -225,7 +226,7 @@ def test_what_could_not_be_aborted_is_told(
 ) -> None:
     admin.end_errors = {"sink-0": code}
     abort_batch({}, "sink", results(0, 1))
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert [record.levelno for record in lines_of(caplog, sink_transactions.__name__)] == [logging.WARNING]
     assert "the transaction of sink-0 is left to its successor or to time" in caplog.text
 
 

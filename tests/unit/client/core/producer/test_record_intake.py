@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from ottla.base.errors import InvalidConfigError
+from ottla.client.core.producer import record_intake
 from ottla.client.core.producer.accumulator import Accumulator
 from ottla.client.core.producer.batch import RecordMetadata
 from ottla.client.core.producer.options import ProducerSettings
 from ottla.client.core.producer.record_intake import ProducerRecord, RecordIntake, check_parts, listed
 from ottla.client.errors import ClientError, RecordTooLargeError, SerializationError
 from ottla.client.serdes.formats import StringSerde
+from tests.log_lines import lines_of
 
 SETTINGS = ProducerSettings.parse({"bootstrap.servers": "x:1"})
 
@@ -48,7 +50,7 @@ class Appending:
 def test_an_interceptor_that_fails_is_passed_over(odd: Any, caplog: pytest.LogCaptureFixture) -> None:
     chain = [Appending(b"1"), Appending(b"2", odd), Appending(b"3")]
     assert intake(interceptors=chain).prepare(ProducerRecord("t", b"x")).value == b"x13"
-    assert len(caplog.records) == 1
+    assert len(lines_of(caplog, record_intake.__name__)) == 1
 
 
 def test_interceptors_hear_of_what_was_never_sent(caplog: pytest.LogCaptureFixture) -> None:
@@ -59,7 +61,7 @@ def test_interceptors_hear_of_what_was_never_sent(caplog: pytest.LogCaptureFixtu
     for interceptor in chain:
         first, second = interceptor.outcomes
         assert first is error and second is not None and "of a partitioner" in second.message
-    assert len(caplog.records) == 2
+    assert len(lines_of(caplog, record_intake.__name__)) == 2
 
 
 def test_none_passes_by_functions_and_objects_decide() -> None:
