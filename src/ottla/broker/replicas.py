@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+from ottla.base.clock import Clock
 from ottla.base.errors import ErrorCode, KafkaError, LogDirError
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
 from ottla.broker.parked import Parked, Waitable
@@ -69,6 +70,7 @@ class Replicas:
         broker_id: int,
         log_dirs: LogDirs,
         parked: Parked,
+        clock: Clock,
         *,
         read_config: Callable[[str], Awaitable[LogConfig]],
         on_all_failed: Callable[[], None],
@@ -76,6 +78,7 @@ class Replicas:
         self.broker_id = broker_id
         self.log_dirs = log_dirs
         self._parked = parked
+        self._clock = clock
         self._read_config = read_config
         self._on_all_failed = on_all_failed
         self._topics: dict[str, dict[int, Partition]] = {}
@@ -152,9 +155,14 @@ class Replicas:
 
     def _appended(self, partition: Partition, leader: PartitionLeader) -> None:
         partition_log = partition.log
-        high_watermark = leader.appended(partition_log.log_end_offset)
-        if high_watermark != partition_log.high_watermark:
-            partition_log.advance_high_watermark(high_watermark)
+        leader.appended(partition_log.log_end_offset)
+        self._advance(partition, leader)
+
+    def _advance(self, partition: Partition, leader: PartitionLeader) -> None:
+        """The one place where what the leader knows to be committed becomes what readers may see."""
+        partition_log = partition.log
+        if leader.high_watermark != partition_log.high_watermark:
+            partition_log.advance_high_watermark(leader.high_watermark)
         if partition.waiters:
             self._parked.moved(partition)
 
@@ -206,7 +214,8 @@ class Replicas:
         for partition in self._topics.get(topic, {}).values():
             partition.log.update_config(config)
             if partition.leader is not None:
-                partition.leader.min_insync_replicas = config.min_insync_replicas
+                partition.leader.set_min_insync_replicas(config.min_insync_replicas)
+                self._advance(partition, partition.leader)
 
     def _check_controller(self, epoch: int) -> None:
         if epoch < self._controller_epoch:
@@ -232,17 +241,23 @@ class Replicas:
             watcher.partition_changed(partition)
 
     def _lead(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
-        if partition.leader is not None and partition.leader_epoch == state.leader_epoch:
-            partition.log.advance_high_watermark(partition.leader.isr_changed(state.isr))
+        leader = partition.leader
+        if leader is not None and partition.leader_epoch == state.leader_epoch:
+            leader.isr_confirmed(state.isr, state.partition_epoch)
+            leader.replicas_changed(state.replicas, self._clock.monotonic_ms())
+            self._advance(partition, leader)
             return
         partition.log.begin_leader_epoch(state.leader_epoch)
         partition.leader = PartitionLeader(
             local_id=self.broker_id,
             leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            replicas=state.replicas,
             isr=state.isr,
             log_end_offset=partition.log.log_end_offset,
             high_watermark=partition.log.high_watermark,
             min_insync_replicas=partition.log.config.min_insync_replicas,
+            now_ms=self._clock.monotonic_ms(),
         )
         partition.leader_epoch = state.leader_epoch
         partition.log.advance_high_watermark(partition.leader.high_watermark)

@@ -162,7 +162,7 @@ def _build(
     undo.push_async_callback(tasks.cancel_all)
     image = ClusterImage(cluster_id)
     parked = Parked(asyncio.get_running_loop())
-    replicas = Replicas(broker_id, log_dirs, parked, read_config=configs.read_topic, on_all_failed=failed.set)
+    replicas = Replicas(broker_id, log_dirs, parked, clock, read_config=configs.read_topic, on_all_failed=failed.set)
     groups = GroupCoordinator(config, configs.consumer_timeouts, image, replicas, parked, clock, tasks)
     markers = Markers(replicas, parked, clock, groups.runtime)
     controller = Controller(

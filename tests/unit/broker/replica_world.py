@@ -35,6 +35,7 @@ class ReplicaWorld:
             BROKER,
             self.log_dirs,
             Parked(asyncio.get_running_loop()),
+            self.clock,
             read_config=self._read_config,
             on_all_failed=self._on_all_failed,
         )

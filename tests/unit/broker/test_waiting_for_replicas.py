@@ -73,12 +73,19 @@ class World:
     runtime: CoordinatorRuntime[Counter]
     performed: list[Any]
     epoch: int = 0
+    partition_epoch: int = 0
 
     async def lead(self, *isr: int, epoch: int | None = None) -> Partition:
         """Makes this broker lead the partition, with these replicas in sync."""
         self.epoch = self.epoch if epoch is None else epoch
+        self.partition_epoch += 1
         state = LeaderAndIsrPartitionState(
-            partition_index=0, leader=BROKER, leader_epoch=self.epoch, isr=list(isr), replicas=list(isr)
+            partition_index=0,
+            leader=BROKER,
+            leader_epoch=self.epoch,
+            isr=list(isr),
+            partition_epoch=self.partition_epoch,
+            replicas=list(isr),
         )
         topic = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=Ids().uuid(), partition_states=[state])
         existing = self.replicas.find(TOPIC, 0)
@@ -105,7 +112,7 @@ def in_world(tmp_path: Path, scenario: Callable[[World], Awaitable[None]]) -> No
             [tmp_path / "logs"], broker_id=BROKER, cluster_id=None, clock=clock, config_for=lambda _: LogConfig()
         )
         parked = Parked(asyncio.get_running_loop())
-        replicas = Replicas(BROKER, log_dirs, parked, read_config=config, on_all_failed=lambda: None)
+        replicas = Replicas(BROKER, log_dirs, parked, clock, read_config=config, on_all_failed=lambda: None)
         performed: list[Any] = []
         runtime: CoordinatorRuntime[Counter] = CoordinatorRuntime(
             TOPIC,
@@ -337,7 +344,7 @@ def test_a_failed_append_reloads_the_shard_from_its_log(tmp_path: Path) -> None:
         shard.machine.seen.append("never written")
         leader = partition.leader
         assert leader is not None
-        leader.min_insync_replicas = 2
+        leader.set_min_insync_replicas(2)
         pending: PendingResult[str] = PendingResult()
         world.runtime.run(shard, shard.machine.add("refused", pending))
         with pytest.raises(KafkaError) as refused:

@@ -131,6 +131,7 @@ class UnconfirmedBroker:
                 leader=self.broker.broker_id,
                 leader_epoch=partition.leader_epoch + epochs_up,
                 isr=list(isr),
+                partition_epoch=partition.leader.partition_epoch + 1 if partition.leader is not None else 0,
                 replicas=list(isr),
             )
             topic = by_topic.setdefault(
