@@ -121,6 +121,23 @@ MATRIX = [
         "    deduplicate: [idd]\n",
         "23: view recent: it has no column 'idd'. Did you mean 'id'?",
     ),
+    (
+        "GROUP BY who\n",
+        "GROUP BY who, window(at, '2 secnds')\n",
+        "20: view counts: '2 secnds' is not a length of time. Write it as in '10 seconds' or '5 minutes'",
+    ),
+    ("delay: 1 minute", "delay: 2 secnds", "23: view recent, watermark: 'delay' is not a length of time: '2 secnds'"),
+    (
+        "kafka:\n",
+        "spark:\n  conf:\n    spark.sql.shufle.partitions: 3\nkafka:\n",
+        "4: spark.conf: Spark has no setting 'spark.sql.shufle.partitions'. "
+        "Did you mean 'spark.sql.shuffle.partitions'?",
+    ),
+    (
+        "kafka:\n",
+        "spark:\n  conf:\n    spark.sql.shuffle.partitions: four\nkafka:\n",
+        "4: spark.conf: The value 'four' in the config \"spark.sql.shuffle.partitions\" is invalid",
+    ),
     ("views.py:seen", "views.py:sen", "25: view seen: views.py has no function 'sen'"),
     ("views.py:seen", "view.py:seen", "25: view seen: there is no file"),
     ("views.py:seen", "no_such_module:seen", "25: view seen: no_such_module cannot be imported"),

@@ -56,6 +56,7 @@ def fail_while_told(n):
 def shaky(numbers):
     return numbers.select(fail_while_told("n").alias("n"))
 """
+NOT_THE_SCHEMA = "the value is not a JSON object that fits the schema"
 
 
 class Shaky:
@@ -131,15 +132,29 @@ def test_tries_have_an_end(spark: Any, spark_broker: BrokerProcess, tmp_path: Pa
     assert shaky.recorder.of("shaky") == ["started", "restarting", "started", "failed"]
 
 
+SINKS = {
+    "topic": "kind: topic, topic: {prefix}-steady, format: json, create_partitions: 1",
+    "console": "kind: console",
+    "database": 'kind: database, url: "sqlite:out.db", table: numbers, create: true',
+    "files": "kind: files, path: out, format: json",
+}
+
+
+@pytest.mark.parametrize("kind", SINKS)
 def test_a_record_that_cannot_be_read_stops_a_flow_that_sets_none_aside(
-    spark: Any, spark_broker: BrokerProcess, tmp_path: Path
+    spark: Any, spark_broker: BrokerProcess, tmp_path: Path, kind: str
 ) -> None:
-    shaky = Shaky(Topics(spark_broker.bootstrap, "poisoned"), tmp_path, flows=["steady"])
-    shaky.topics.send("numbers", [b"poison"])
+    shaky = Shaky(Topics(spark_broker.bootstrap, f"poisoned-{kind}"), tmp_path, flows=["steady"])
+    text = shaky.path.read_text()
+    sink = SINKS["topic"].format(prefix=shaky.topics.prefix)
+    assert text.count(sink) == 1
+    shaky.path.write_text(text.replace(sink, SINKS[kind].format(prefix=shaky.topics.prefix)))
+    # Of all rows, a console shows the first: the bad one is behind them.
+    shaky.topics.send("numbers", [*({"n": n} for n in range(50)), b"poison"])
     with pytest.raises(PipelineFailedError) as failure:
         shaky.run(spark)
-    where = f"topic {shaky.topics.name('numbers')}, partition 0, offset 0"
-    assert f"a record cannot be read: {where}: the value is not a JSON object" in failure.value.error
+    where = f"topic {shaky.topics.name('numbers')}, partition 0, offset 50"
+    assert failure.value.error == f"a record cannot be read: {where}: {NOT_THE_SCHEMA}"
 
 
 def test_a_running_pipeline_follows_its_topics_until_it_is_stopped(

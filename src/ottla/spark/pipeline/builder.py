@@ -56,7 +56,7 @@ class _Builder:
             self._take_kafka()
         with self._collecting():
             root.take("checkpoint", str, None)
-        master, conf = self._spark()
+        master, conf, conf_section = self._spark()
         restarts = self._restarts()
         sources = self._named("sources", "source", self._source)
         tables = self._named("tables", "table", self._table)
@@ -83,6 +83,7 @@ class _Builder:
             self._kafka,
             master,
             conf,
+            conf_section,
             restarts,
             sources,
             tables,
@@ -119,15 +120,15 @@ class _Builder:
                     made[name] = make(name, part)
         return made
 
-    def _spark(self) -> tuple[str | None, dict[str, str]]:
+    def _spark(self) -> tuple[str | None, dict[str, str], Section | None]:
         with self._collecting():
             section = self._root.take_section("spark")
             if section is not None:
                 section.title = "spark"
                 settings = section.take("master", str, None), section.take("conf", dict[str, str], {})
                 section.finish()
-                return settings
-        return None, {}
+                return *settings, section.take_section("conf")
+        return None, {}, None
 
     def _restarts(self) -> Restarts:
         with self._collecting():
@@ -167,8 +168,9 @@ class _Builder:
         watermark = None
         if watermark_section is not None:
             watermark_section.title = f"{section.title}, watermark"
-            watermark = watermark_section.take("column", str), watermark_section.take("delay", str)
-            watermark_section.take_duration_ms("delay")
+            column, _ = watermark_section.take("column", str), watermark_section.take("delay", str)
+            # Spark knows fewer names of units than sections do.
+            watermark = column, f"{watermark_section.take_duration_ms('delay')} milliseconds"
             watermark_section.finish()
         deduplicate = tuple(section.take("deduplicate", list[str], []))
         section.finish()

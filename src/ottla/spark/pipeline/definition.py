@@ -21,6 +21,7 @@ from ottla.spark.pipeline.observer import Observer, SilentObserver
 from ottla.spark.pipeline.problems import Place, Problem, SpecError
 from ottla.spark.pipeline.runner import Runner
 from ottla.spark.pipeline.section import Entry, Section
+from ottla.spark.pipeline.settings import apply_settings
 from ottla.spark.pipeline.topic_sink import TopicSink
 from ottla.spark.pipeline.topic_source import TopicSource
 from ottla.spark.pipeline.yaml_file import read_yaml, set_value
@@ -174,12 +175,10 @@ def _session_for(
     application = given or build_session(model.name, master=master or model.master, conf=model.conf, log_file=log_file)
     # Temporary views, settings and listeners of one pipeline are not those of another.
     session = application.newSession()
-    for name, value in model.conf.items():
-        if session.conf.isModifiable(name):
-            session.conf.set(name, value)
     # A thread that has not made a session itself has none, and Spark would not find the format in it.
     _activate(session)
     try:
+        apply_settings(session, model)
         yield session
     finally:
         if given is None:

@@ -86,6 +86,9 @@ class Model:
     kafka: Mapping[str, str]
     master: str | None
     conf: Mapping[str, str]
+    """Spark's own settings."""
+    conf_section: Section | None
+    """Where they are written."""
     restarts: Restarts
     sources: Mapping[str, Source]
     tables: Mapping[str, Table]

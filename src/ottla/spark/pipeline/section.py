@@ -15,8 +15,15 @@ from ottla.spark.pipeline.problems import Place, Problem, SpecError, suggestion
 
 T = TypeVar("T", str, int, float, bool, list[str], dict[str, str])
 
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|millis\w*|s|sec\w*|m|min\w*|h|hour\w*|d|day\w*)\s*")
-_UNIT_MS = {"ms": 1, "mi": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+_UNITS = {
+    1: ("ms", "milli", "millis", "millisecond", "milliseconds"),
+    1000: ("s", "sec", "secs", "second", "seconds"),
+    60_000: ("m", "min", "mins", "minute", "minutes"),
+    3_600_000: ("h", "hour", "hours"),
+    86_400_000: ("d", "day", "days"),
+}
+_UNIT_MS = {name: ms for ms, names in _UNITS.items() for name in names}
 
 
 class Scalar(NamedTuple):
@@ -149,12 +156,9 @@ class Section:
         if text is None:
             return default
         matched = _DURATION.fullmatch(text.lower())
-        if matched is None:
+        if matched is None or matched[2] not in _UNIT_MS:
             self.fail(key, f"{key!r} is not a length of time: {text!r}. Write it as in '10 seconds' or '500 ms'")
-        unit = (
-            matched[2] if matched[2] in _UNIT_MS else matched[2][:2] if matched[2].startswith("mil") else matched[2][0]
-        )
-        return round(float(matched[1]) * _UNIT_MS[unit])
+        return round(float(matched[1]) * _UNIT_MS[matched[2]])
 
     def take_path(self, key: str) -> Path:
         """A path, relative to where the pipeline's file is."""

@@ -82,7 +82,12 @@ class ConsoleSink:
         rows, is_truncated, name = self._rows, self._is_truncated, flow.name
 
         def show(batch: DataFrame, batch_id: int) -> None:
-            print(f"{name}, batch {batch_id}")
-            batch.show(rows, truncate=is_truncated)
+            # All of it is computed, and not only what is shown: a record that cannot be read has to be noticed.
+            computed = batch.persist()
+            try:
+                print(f"{name}, batch {batch_id}: {computed.count()} rows")
+                computed.show(rows, truncate=is_truncated)
+            finally:
+                computed.unpersist()
 
         return frame.writeStream.foreachBatch(show)

@@ -11,6 +11,14 @@ _CONDITION = re.compile(r"^\s*\[[A-Z0-9_.]+\]\s*")
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w+")
 _PYTHON_ERROR = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Interrupt|Exit|Failure)): ?(.*)$", re.MULTILINE)
 _JAVA_ERROR = re.compile(r"\AAn error occurred while calling [^\n]*\n: (?:[\w$]+\.)+[\w$]+: ")
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*)")
+"""What a query raises by itself: a record it cannot read, or a user's own `raise_error`."""
+_JAVA_CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+): (.+)$", re.MULTILINE)
+_STACK_LINE = re.compile(r"^\t(?:at |\.\.\. \d+ more).*\n?", re.MULTILINE)
+_PLAN = "=== Streaming Query ==="
+_TRACEBACK = "Traceback (most recent call last)"
+_FROM_JAVA = ("Py4JJavaError", "Py4JError")
+_BAD_INTERVAL = re.compile(r"\[CANNOT_PARSE_INTERVAL\] Unable to parse ('.*?')\.")
 NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 
 
@@ -20,13 +28,20 @@ def short_message(error: BaseException) -> str:
 
 
 def shorten(text: str) -> str:
-    """The sentence in a message of Spark's: a Python traceback's last error, or what comes before plan and stack."""
-    if "Traceback (most recent call last)" in text:
-        head = text.split("=== Streaming Query ===")[0].split("\n\tat ")[0]
-        errors = _PYTHON_ERROR.findall(head[head.rindex("Traceback (most recent call last)") :])
-        if errors:
-            kind, message = errors[-1]
-            return f"{kind}: {_cleaned(message)}" if message else kind
+    """The sentence in a message of Spark's, wherever in the layers of Python and Java it is buried: what the query
+    raised, the innermost Python error, the innermost cause in Java, or what comes before plan and stack."""
+    told = _STACK_LINE.sub("", text.split(_PLAN)[0])
+    if raised := _RAISED.search(told):
+        return _cleaned(raised[1])
+    if interval := _BAD_INTERVAL.search(told):
+        return f"{interval[1]} is not a length of time. Write it as in '10 seconds' or '5 minutes'"
+    errors = _PYTHON_ERROR.findall(told[told.rindex(_TRACEBACK) :]) if _TRACEBACK in told else []
+    kind, message = errors[-1] if errors else ("", "")
+    if kind and kind not in _FROM_JAVA:
+        return f"{kind}: {_cleaned(message)}" if message else kind
+    if kind and (causes := _JAVA_CAUSE.findall(told)):
+        kind, message = causes[-1]
+        return f"{kind}: {_cleaned(message)}"
     return _cleaned(text)
 
 

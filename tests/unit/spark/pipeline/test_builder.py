@@ -89,7 +89,7 @@ class TestAWholePipeline:
         assert model.master == "local[2]"
         assert model.conf == {"spark.sql.shuffle.partitions": "2"}
         assert model.restarts == Restarts(3, 200, 60_000)
-        assert model.views["counts"].watermark == ("at", "10 minutes")
+        assert model.views["counts"].watermark == ("at", "600000 milliseconds")
         assert model.views["counts"].deduplicate == ("id",)
 
     def test_a_group_for_the_only_flow(self, tmp_path: Path) -> None:

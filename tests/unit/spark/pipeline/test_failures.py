@@ -22,6 +22,23 @@ RAISED = (
     "[USER_RAISED_EXCEPTION] a record cannot be read: topic a, partition 0, offset 7: NETWORK_EXCEPTION SQLSTATE: P0001"
 )
 
+RAISED_SENTENCE = "a record cannot be read: topic a, partition 0, offset 7: NETWORK_EXCEPTION"
+IN_FOREACH_BATCH = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "/somewhere/batch_writer.py", line 42, in __call__
+    if not self._write(frame, batch):
+py4j.protocol.Py4JJavaError: An error occurred while calling o2050.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)
+Caused by: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)
+\t... 2 more
+Caused by: {cause}
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.raiseError(QueryExecutionErrors.scala:2857)
+
+=== Streaming Query ===
+Identifier: f [id = 395d, runId = be9c]
+"""
+
 
 @pytest.mark.parametrize(
     "failure",
@@ -77,7 +94,25 @@ def test_what_does_not(failure: str) -> None:
             "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: x. SQLSTATE: 42K02\n\tat org.apache",
             "Failed to find the data source: x",
         ),
-        (RAISED, "a record cannot be read: topic a, partition 0, offset 7: NETWORK_EXCEPTION"),
+        (RAISED, RAISED_SENTENCE),
+        (IN_FOREACH_BATCH.format(cause=f"org.apache.spark.SparkRuntimeException: {RAISED}"), RAISED_SENTENCE),
+        (
+            IN_FOREACH_BATCH.format(
+                cause="org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown from "
+                "the Python worker: Traceback (most recent call last):\n"
+                '  File "v.py", line 4, in boom\nValueError: never\n SQLSTATE: 38000'
+            ),
+            "ValueError: never",
+        ),
+        (
+            IN_FOREACH_BATCH.format(cause="java.io.IOException: No space left on device"),
+            "IOException: No space left on device",
+        ),
+        (
+            "[CANNOT_PARSE_INTERVAL] Unable to parse '2 secnds'. Please ensure that the value provided is in a valid "
+            "format. SQLSTATE: 22006",
+            "'2 secnds' is not a length of time. Write it as in '10 seconds' or '5 minutes'",
+        ),
         ("plain words", "plain words"),
         ("", ""),
     ],

@@ -97,12 +97,13 @@ class TestDurations:
             ("2m", 120_000),
             ("1 Hour", 3_600_000),
             ("1 day", 86_400_000),
+            ("3 mins", 180_000),
         ],
     )
     def test_lengths(self, text: str, ms: int) -> None:
         assert section(delay=text).take_duration_ms("delay") == ms
 
-    @pytest.mark.parametrize("text", ["soon", "10", "ten seconds", "-1 s", "5 fortnights", "5 months"])
+    @pytest.mark.parametrize("text", ["soon", "10", "ten seconds", "-1 s", "5 fortnights", "5 months", "2 secnds"])
     def test_what_is_no_length(self, text: str) -> None:
         with pytest.raises(SpecError, match="is not a length of time"):
             section(delay=text).take_duration_ms("delay")
