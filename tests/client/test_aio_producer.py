@@ -16,6 +16,7 @@ from ottla.errors import BufferExhaustedError, ClientClosedError, MetadataTimeou
 from ottla.testing import ApiKey, EmbeddedBroker, Fault
 from tests.client.producers import read_all, values_of
 from tests.log_lines import messages_of
+from tests.waiting import run_async
 
 PATIENCE_S = 30.0
 
@@ -42,7 +43,7 @@ async def close_while_calls_wait(broker: EmbeddedBroker) -> list[object]:
 
 def test_close_ends_the_waiting_for_metadata_and_for_coordinators() -> None:
     with EmbeddedBroker(config={"auto.create.topics.enable": False}) as broker:
-        told = asyncio.run(close_while_calls_wait(broker))
+        told = run_async(close_while_calls_wait(broker))
         assert [type(error) for error in told] == [ClientClosedError] * 3
 
 
@@ -74,13 +75,13 @@ async def flush_in_vain(broker: EmbeddedBroker) -> RecordMetadata:
 def test_flush_gives_up_when_its_time_is_up_and_the_records_go_on() -> None:
     with EmbeddedBroker() as broker:
         broker.create_topic("t")
-        assert asyncio.run(flush_in_vain(broker)).offset == 0
+        assert run_async(flush_in_vain(broker)).offset == 0
 
 
 def test_close_ends_the_waiting_for_memory() -> None:
     with EmbeddedBroker() as broker:
         broker.create_topic("t")
-        told = asyncio.run(close_while_sends_wait(broker))
+        told = run_async(close_while_sends_wait(broker))
         assert [type(error) for error in told] == [ClientClosedError] * 3
 
 
@@ -97,7 +98,7 @@ def test_a_callback_may_end_the_program_when_everybody_has_been_told() -> None:
 
     with EmbeddedBroker() as broker:
         with pytest.raises(SystemExit) as raised:
-            asyncio.run(send(broker))
+            run_async(send(broker))
         assert raised.value.code == 3
         assert len(told) == 1
 
@@ -132,7 +133,7 @@ def test_sends_do_not_overtake_those_that_wait_for_memory() -> None:
 
     with EmbeddedBroker() as broker:
         broker.create_topic("t")
-        asyncio.run(send(broker))
+        run_async(send(broker))
         assert numbers_in(broker, "t") == list(range(len(sizes)))
 
 
@@ -152,7 +153,7 @@ async def choose_badly_while_memory_is_full(broker: EmbeddedBroker) -> list[obje
 def test_a_partitioner_that_stops_an_iteration_fails_its_own_record_only() -> None:
     with EmbeddedBroker() as broker:
         broker.create_topic("t")
-        kinds = [type(told) for told in asyncio.run(choose_badly_while_memory_is_full(broker))]
+        kinds = [type(told) for told in run_async(choose_badly_while_memory_is_full(broker))]
         assert kinds == [aio.SendFuture, RuntimeError, aio.SendFuture]
         assert values_of(broker.bootstrap_servers, "t") == [bytes(1500), bytes(1500), b"good"]
 
@@ -184,7 +185,7 @@ def test_sends_do_not_overtake_those_that_wait_for_their_topic(monkeypatch: pyte
                 await asyncio.gather(*sends)
 
     with EmbeddedBroker() as broker:
-        asyncio.run(send(broker))
+        run_async(send(broker))
         assert numbers_in(broker, "new") == list(range(count))
 
 
@@ -222,7 +223,7 @@ def test_who_waits_in_vain_holds_up_nobody_else() -> None:
 
     with EmbeddedBroker(config={"auto.create.topics.enable": False}) as broker:
         broker.create_topic("t", partitions=2)
-        told = asyncio.run(send(broker))
+        told = run_async(send(broker))
         assert [type(error) for error in told] == [MetadataTimeoutError, MetadataTimeoutError, BufferExhaustedError]
 
 

@@ -22,6 +22,7 @@ from ottla.errors import (
     MetadataTimeoutError,
 )
 from ottla.testing import EmbeddedBroker
+from tests.waiting import run_async
 
 PATIENCE_S = 60.0
 QUICK = {"reconnect.backoff.max.ms": 200, "retry.backoff.max.ms": 200}
@@ -127,7 +128,7 @@ def test_an_application_says_so_once_for_all_its_listeners(gone: EmbeddedBroker,
             await asyncio.to_thread(gone.start)
             await until(lambda: len(heard) == 4)
 
-    asyncio.run(run())
+    run_async(run())
     assert not app.failures
     check_outage(lines, "ottla-app", gone.bootstrap_servers)
 
@@ -249,7 +250,7 @@ def test_an_asyncio_producer_waits_for_its_broker(not_yet: EmbeddedBroker) -> No
             async with asyncio.timeout(PATIENCE_S):
                 assert (await sending).offset == 0
 
-    asyncio.run(run())
+    run_async(run())
 
 
 def test_a_consumer_waits_for_its_broker(not_yet: EmbeddedBroker, lines: Lines) -> None:
@@ -289,7 +290,7 @@ def test_an_application_waits_for_its_broker(not_yet: EmbeddedBroker, lines: Lin
             await app.send("t", "hello")
             await until(lambda: heard == ["hello"])
 
-    asyncio.run(run())
+    run_async(run())
 
 
 @pytest.mark.parametrize("kind", [ottla.Producer, ottla.Consumer, ottla.Admin])
@@ -301,4 +302,4 @@ def test_who_wants_to_know_at_once_is_told(kind: type[ottla.Producer], not_yet: 
 def test_an_application_that_wants_to_know_at_once_is_told(not_yet: EmbeddedBroker) -> None:
     app = App(bootstrap_servers=not_yet.bootstrap_servers, bootstrap_fail_fast=True)
     with pytest.raises(ClusterUnreachableError, match=r"Check bootstrap\.servers"):
-        asyncio.run(app.start())
+        run_async(app.start())

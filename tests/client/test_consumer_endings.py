@@ -28,6 +28,7 @@ from ottla.client.errors import (
 )
 from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
 from tests.client.consumer_shells import PATIENCE_S, open_shell, wait_until
+from tests.waiting import run_async
 
 LATE_MS = 1000
 # With the other protocol it is the broker who says how often.
@@ -87,7 +88,7 @@ def test_a_position_that_nobody_looks_for_any_more_is_not_waited_for(
             await asyncio.wait_for(waiting, PATIENCE_S)
         await consumer.close(0)
 
-    asyncio.run(main())
+    run_async(main())
 
 
 def open_sockets() -> int:
@@ -124,7 +125,7 @@ def test_a_start_that_is_broken_off_leaves_no_connection_and_may_be_tried_again(
         async with consumer:
             assert await consumer.list_topics() is not None
 
-    asyncio.run(main())
+    run_async(main())
 
 
 def test_a_closing_that_is_cancelled_closes_all_the_same(broker: EmbeddedBroker, topic: str) -> None:
@@ -147,7 +148,7 @@ def test_a_closing_that_is_cancelled_closes_all_the_same(broker: EmbeddedBroker,
         with pytest.raises(ClientClosedError):
             await consumer.poll()
 
-    asyncio.run(main())
+    run_async(main())
 
 
 class Slow(ottla.RebalanceListener):
@@ -203,7 +204,7 @@ def test_a_cancelled_poll_does_not_cancel_the_listener(broker: EmbeddedBroker, p
             assert [record.offset for record in await consumer.poll(PATIENCE_S)] == [3, 4]
             assert listener.calls == 1
 
-    asyncio.run(main())
+    run_async(main())
 
 
 def test_a_listener_that_no_poll_waits_for_ends_with_the_consumer(broker: EmbeddedBroker, topic: str) -> None:
@@ -217,7 +218,7 @@ def test_a_listener_that_no_poll_waits_for_ends_with_the_consumer(broker: Embedd
         assert listener.is_cancelled
         assert asyncio.all_tasks() == tasks
 
-    asyncio.run(main())
+    run_async(main())
 
 
 def test_a_callback_cannot_close_the_consumer_it_is_called_by(broker: EmbeddedBroker, topic: str) -> None:

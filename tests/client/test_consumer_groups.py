@@ -32,6 +32,7 @@ from tests.client.conftest import QUICK_GROUPS
 from tests.client.consumer_shells import PATIENCE_S, Shell, make_topic, open_shell, read, wait_until, write
 from tests.client.kafka_differences import KAFKA
 from tests.kafka_process import KafkaProcess
+from tests.waiting import run_async
 
 VALUES = [b"value-%d" % number for number in range(10)]
 QUICK = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 100}
@@ -334,7 +335,7 @@ def test_what_was_lost_while_it_came(quick_broker: BrokerProcess, topic: str, pr
         everything = frozenset(range(4))
         assert diary.entries[:3] == [("assigned", everything), ("lost", everything), ("assigned", everything)]
 
-    asyncio.run(run())
+    run_async(run())
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -465,7 +466,7 @@ def test_subscribing_right_after_unsubscribing(quick_broker: BrokerProcess, topi
                     while {partition.topic for partition in consumer.assignment} != {wanted}:
                         await consumer.poll(0.05)
 
-    asyncio.run(run())
+    run_async(run())
 
 
 def test_the_leader_notices_new_partitions(shell: Shell, topic: str) -> None:
@@ -682,7 +683,7 @@ def test_a_cancelled_poll_loses_no_rebalance(quick_broker: BrokerProcess, topic:
             assert count == 40
             assert ("assigned", frozenset(range(4))) in diary.entries
 
-    asyncio.run(run())
+    run_async(run())
 
 
 def test_one_task_polls_at_a_time(quick_broker: BrokerProcess, topic: str) -> None:
@@ -706,7 +707,7 @@ def test_one_task_polls_at_a_time(quick_broker: BrokerProcess, topic: str) -> No
             assert diary.entries == [("assigned", frozenset(range(4)))]
             await consumer.poll()
 
-    asyncio.run(run())
+    run_async(run())
 
 
 def test_a_listener_may_close_the_consumer(shell: Shell, topic: str) -> None:
@@ -734,4 +735,4 @@ def test_closing_ends_a_poll_that_waits(quick_broker: BrokerProcess, topic: str)
         with pytest.raises(ClientClosedError):
             await waiting
 
-    asyncio.run(run())
+    run_async(run())

@@ -33,6 +33,7 @@ from tests.client.conftest import KAFKA, QUICK_GROUPS
 from tests.client.consumer_shells import make_topic
 from tests.client.parallel_members import PATIENCE_S, Members, eventually
 from tests.kafka_process import KafkaProcess
+from tests.waiting import run_async
 
 # A broker deletes records that are old by their own account, also while a test reads them.
 NOW_MS = int(time.time() * 1000)
@@ -296,7 +297,7 @@ def test_a_coroutine_behind_a_function_is_part_of_the_attempt(
             await running
 
     write(members, 2)
-    asyncio.run(test())
+    run_async(test())
     assert seen == [(0, "yes"), (1, "yes")]
     assert members.committed() == 2
 
@@ -608,7 +609,7 @@ def test_dead_letters_wait_for_their_topic(new_topic: str) -> None:
 
     with EmbeddedBroker(config={"auto.create.topics.enable": False}) as broker:
         broker.create_topic(new_topic)
-        asyncio.run(test(broker))
+        run_async(test(broker))
 
 
 @pytest.mark.parametrize("owner", ["consumer", "app"])
@@ -639,7 +640,7 @@ def test_a_dead_letter_that_does_not_arrive_holds_up_no_closing(new_topic: str, 
         with ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.send(new_topic, b"hello").result(PATIENCE_S)
         fault = broker.faults.drop(ApiKey.PRODUCE)
-        asyncio.run(test(broker))
+        run_async(test(broker))
 
 
 # Rebalances
@@ -745,7 +746,7 @@ def test_a_handler_that_is_cancelled_before_it_began_frees_its_worker() -> None:
         await consumer._lose([TopicPartition("t", 0)])
         assert (consumer._plan.running, consumer._tasks) == (0, {})
 
-    asyncio.run(test())
+    run_async(test())
 
 
 MEMBER = """
@@ -906,7 +907,7 @@ def test_a_consumer_that_was_stopped_does_not_run_again(
                 await consumer.run()
 
     if kind == "aio":
-        asyncio.run(test())
+        run_async(test())
         return
     with ottla.ParallelConsumer([topic], lambda record: None, **settings) as consumer:
         consumer.stop()
@@ -932,7 +933,7 @@ def test_run_returns_when_somebody_else_closes(
             await running
 
     if kind == "aio":
-        asyncio.run(test())
+        run_async(test())
         return
     consumer = ottla.ParallelConsumer([topic], lambda record: None, **settings)
     with concurrent.futures.ThreadPoolExecutor() as threads:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +12,7 @@ from ottla.base.errors import ErrorCode
 from ottla.client.core.producer.transaction import PreparedTransaction
 from tests.broker_process import BrokerProcess
 from tests.interop.transactions.readers import read_values
+from tests.waiting import run_async
 
 Prepare = Callable[[str, str, list[bytes]], PreparedTransaction]
 
@@ -36,7 +36,7 @@ def prepare_async(bootstrap: str, topic: str, values: list[bytes]) -> PreparedTr
                 await producer.send(topic, value)
             return await producer.prepare_transaction()
 
-    return asyncio.run(run())
+    return run_async(run())
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 
 from ottla.testing import ApiKey, EmbeddedBroker
 from tests.client.producers import AioClient, SyncClient
+from tests.waiting import join
 
 Client = type[SyncClient] | type[AioClient]
 
@@ -26,7 +27,7 @@ def test_a_topic_that_is_long_in_coming(client: Client) -> None:
         created = threading.Timer(0.4, embedded.create_topic, ["late"])
         created.start()
         assert producer.send("late", b"").result(10).offset == 0
-        created.join()
+        join(created)
 
 
 def test_many_values_for_which_there_is_never_memory_for_long(client: Client) -> None:

@@ -14,6 +14,7 @@ from ottla.base.errors import ErrorCode
 from ottla.client.errors import ClientError, DeserializationError, SerializationError
 from tests.broker_process import BrokerProcess
 from tests.client.consumer_shells import PATIENCE_S, make_topic, open_shell, read, wait_until, write
+from tests.waiting import run_async
 
 
 class AskingSerde:
@@ -79,7 +80,7 @@ def test_a_producer_waits_beside_the_loop_and_keeps_the_order(broker: BrokerProc
         assert serde.asked
         assert threading.get_ident() not in serde.asked
 
-    asyncio.run(run())
+    run_async(run())
 
 
 def test_a_serializer_that_cannot_say_whether_it_waits_refuses_its_record(broker: BrokerProcess, topic: str) -> None:
@@ -97,7 +98,7 @@ def test_a_serializer_that_cannot_say_whether_it_waits_refuses_its_record(broker
                 await producer.send(topic, 1)
             assert (await producer.send_and_wait(topic, 2)).offset == 0
 
-    asyncio.run(run())
+    run_async(run())
 
 
 @pytest.mark.parametrize("kind", ["sync", "aio"])
@@ -168,4 +169,4 @@ def test_a_parallel_consumer_waits_beside_the_loop(broker: BrokerProcess, topic:
         assert sorted(seen) == [0, 1, 2]
         assert threading.get_ident() not in serde.asked
 
-    asyncio.run(run())
+    run_async(run())

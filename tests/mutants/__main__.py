@@ -23,12 +23,12 @@ from tests.mutants.runner import Copy, Outcome, Run, preload, wait_for
 from tests.mutants.selection import (
     EQUIVALENT,
     ROOT,
-    SOURCE,
     Mutant,
     choose,
     find,
     listed,
     own_tests,
+    source_of,
     wider_tests,
     written,
 )
@@ -108,7 +108,9 @@ class Bench:
     def _run(self, copy: Copy, mutant: Mutant, files: Sequence[str]) -> Run:
         name = function_around((copy.source / mutant.path).read_text(), mutant.edit.line)
         function = None if name is None else (str(mutant.path), name)
-        chosen = plan(function, {file: self._traces[file] for file in files}, self._box_s, _PATIENCE_S)
+        chosen = plan(
+            function, {file: self._traces[file] for file in files if file in self._traces}, self._box_s, _PATIENCE_S
+        )
         copy.take(mutant)
         return Run(copy, chosen.files, 2 * _PATIENCE_S + 5 * chosen.seconds, [Planned(chosen)])
 
@@ -150,7 +152,7 @@ class Bench:
 
 
 def show(mutant: Mutant) -> str:
-    source = (SOURCE / mutant.path).read_text()
+    source = source_of(mutant.path)
     lines = difflib.unified_diff(
         source.splitlines(), apply(source, mutant.edit).splitlines(), mutant.place, mutant.edit.kind, lineterm="", n=2
     )
@@ -178,8 +180,10 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         bench = Bench(Path(folder), options.jobs, options.box)
-        outcomes = bench.try_all([mutant for mutant in mutants if mutant not in equivalent], own_tests, tell)
-        unnoticed = [mutant for mutant, outcome in outcomes.items() if not outcome.noticed]
+        unnoticed = tried = [mutant for mutant in mutants if mutant not in equivalent]
+        if not options.wider:
+            outcomes = bench.try_all(tried, own_tests, tell)
+            unnoticed = [mutant for mutant in tried if not outcomes[mutant].noticed]
         missed = unnoticed
         if unnoticed and not options.own:
             print(f"{len(unnoticed)} survivors meet the tests of other layers", flush=True)
@@ -187,7 +191,7 @@ def main() -> int:
             missed = [mutant for mutant in unnoticed if not again[mutant].noticed]
         failing = bench.failing_anyway()
     report(missed, [mutant for mutant in unnoticed if mutant not in missed], options.survivors)
-    all_, own, wider = len(outcomes), len(outcomes) - len(unnoticed), len(outcomes) - len(missed)
+    all_, own, wider = len(tried), len(tried) - len(unnoticed), len(tried) - len(missed)
     print(
         f"seed {seed}: {wider} of {all_} noticed ({100 * wider / max(1, all_):.0f} %), {own} of them by the tests of "
         f"their own layer; {len(equivalent)} more change nothing; {time.monotonic() - started:.0f} s"
@@ -216,6 +220,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--goal", type=float, default=95, help="fail below this percentage (%(default)s)")
     parser.add_argument("--box", type=float, default=120, help="seconds of tests per mutant and stage (%(default)s)")
     parser.add_argument("--own", action="store_true", help="only the tests of a mutant's own layer")
+    parser.add_argument("--wider", action="store_true", help="only the tests of other layers")
     parser.add_argument("--survivors", type=Path, help="a file for the mutants that their own layer did not notice")
     parser.add_argument("--again", type=Path, help="such a file: try these")
     return parser.parse_args()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -60,6 +61,12 @@ WIDER_TESTS = {
 """Where a survivor is tried again: not its own layer, but better than nobody. The first prefix that fits counts."""
 
 
+@cache
+def source_of(path: Path) -> str:
+    """As it was at first sight: somebody may be at work on it."""
+    return (SOURCE / path).read_text()
+
+
 class Mutant(NamedTuple):
     path: Path
     """Below src/ottla."""
@@ -71,7 +78,7 @@ class Mutant(NamedTuple):
 
     @property
     def identity(self) -> Identity:
-        source = (SOURCE / self.path).read_text()
+        source = source_of(self.path)
         before, after = lines_of(source, self.edit)
         return Identity(str(self.path), function_around(source, self.edit.line) or "", before, after)
 
@@ -105,7 +112,7 @@ def find(identities: Collection[Identity]) -> dict[Identity, Mutant]:
     texts = {(identity.path, identity.before, identity.after) for identity in identities}
     found: dict[Identity, Mutant] = {}
     for path in sorted({identity.path for identity in identities}):
-        source = (SOURCE / path).read_text() if (SOURCE / path).exists() else ""
+        source = source_of(Path(path)) if (SOURCE / path).exists() else ""
         for edit in edits_of(source):
             if (path, *lines_of(source, edit)) in texts:
                 mutant = Mutant(Path(path), edit)
@@ -116,7 +123,7 @@ def find(identities: Collection[Identity]) -> dict[Identity, Mutant]:
 def choose(seed: int, count: int, prefix: str) -> list[Mutant]:
     """Modules by the number of their edits; in a module every kind of mistake is as likely as another."""
     rng = Random(seed)
-    edits = {path: edits_of((SOURCE / path).read_text()) for path in modules(prefix)}
+    edits = {path: edits_of(source_of(path)) for path in modules(prefix)}
     edits = {path: found for path, found in edits.items() if found}
     if not edits:
         raise SystemExit(f"no module below src/ottla that belongs to {prefix!r} has anything to mutate")

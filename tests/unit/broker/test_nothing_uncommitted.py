@@ -44,6 +44,7 @@ from ottla.wire.apis.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.unit.broker.unconfirmed_broker import NOW_MS, TOPIC, UnconfirmedBroker, errors_of
+from tests.waiting import run_async
 
 REFUSALS = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -226,7 +227,7 @@ def run(scenario: Callable[[UnconfirmedBroker], Awaitable[None]], *, wait_ms: in
             await world.broker.stop()
 
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
-        asyncio.run(start(Path(directory) / "data"))
+        run_async(start(Path(directory) / "data"))
 
 
 async def what_is_committed(world: UnconfirmedBroker) -> dict[str, Any]:

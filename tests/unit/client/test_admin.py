@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -53,6 +52,7 @@ from ottla.wire.apis.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from ottla.wire.apis.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
+from tests.waiting import run_async
 
 from .scripted_broker import ScriptedBroker
 
@@ -70,7 +70,7 @@ def run(scenario: Scenario, prepare: Callable[[ScriptedBroker, ScriptedBroker], 
             async with Admin(bootstrap_servers=first.address, retry_backoff_ms=1, **settings) as admin:
                 await scenario(admin, first, second)
 
-    asyncio.run(wrapped())
+    run_async(wrapped())
 
 
 def created(**codes: int) -> CreateTopicsResponse:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -46,6 +45,7 @@ from ottla.wire.apis.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from ottla.wire.apis.metadata import MetadataRequest
+from tests.waiting import run_async
 
 from .scripted_broker import ScriptedBroker
 
@@ -67,7 +67,7 @@ def run(scenario: Scenario, prepare: Callable[[ScriptedBroker, ScriptedBroker], 
             async with Admin(bootstrap_servers=first.address, retry_backoff_ms=1, **settings) as admin:
                 await scenario(admin, first, second)
 
-    asyncio.run(wrapped())
+    run_async(wrapped())
 
 
 # Reassignments

@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 
 from ottla.client.aio.processing.handler_threads import HandlerThreads
+from tests.waiting import run_async
 
 PATIENCE_S = 30.0
 
@@ -27,7 +28,7 @@ def test_a_thread_that_is_free_is_used_again(threads: HandlerThreads) -> None:
     async def test() -> set[threading.Thread]:
         return {await threads.run(threading.current_thread) for _ in range(20)}
 
-    used = asyncio.run(test())
+    used = run_async(test())
     # The first may have told its result and not yet be free.
     assert 1 <= len(used) <= 2
     assert all(thread.daemon for thread in used)
@@ -46,7 +47,7 @@ def test_there_are_as_many_threads_as_calls_but_not_more_than_allowed(threads: H
     async def test() -> list[threading.Thread]:
         return await asyncio.gather(*(threads.run(meet) for _ in range(6)))
 
-    assert len(set(asyncio.run(test()))) == 2
+    assert len(set(run_async(test()))) == 2
 
 
 def test_a_call_that_is_cancelled_while_it_waits_is_not_made(threads: HandlerThreads) -> None:
@@ -61,7 +62,7 @@ def test_a_call_that_is_cancelled_while_it_waits_is_not_made(threads: HandlerThr
         await asyncio.gather(*busy)
         await threads.run(lambda: made.append("next"))
 
-    asyncio.run(test())
+    run_async(test())
     assert made == ["next"]
 
 
@@ -76,11 +77,12 @@ def test_any_error_comes_out_as_it_was_raised(threads: HandlerThreads, error: ty
         raise raised
 
     async def test() -> BaseException:
-        with pytest.raises(error) as found:
-            await threads.run(fail)
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(error) as found:
+                await threads.run(fail)
         return found.value
 
-    assert asyncio.run(test()) is raised
+    assert asyncio.run(test()) is raised  # a GeneratorExit would end a coroutine around it
 
 
 def test_stop_iteration_comes_out_as_another_error(threads: HandlerThreads) -> None:
@@ -89,7 +91,7 @@ def test_stop_iteration_comes_out_as_another_error(threads: HandlerThreads) -> N
             await threads.run(lambda: next(iter([])))
         assert isinstance(found.value.__cause__, StopIteration)
 
-    asyncio.run(test())
+    run_async(test())
 
 
 def test_what_failed_is_freed_at_once(threads: HandlerThreads) -> None:
@@ -106,7 +108,7 @@ def test_what_failed_is_freed_at_once(threads: HandlerThreads) -> None:
     gc.collect()
     gc.disable()
     try:
-        found = asyncio.run(test())
+        found = run_async(test())
         threads.close()
         for thread in threads._threads:
             thread.join(PATIENCE_S)
@@ -125,7 +127,7 @@ def test_threads_end_when_they_are_closed() -> None:
         release.set()
         await asyncio.gather(*calls)
 
-    asyncio.run(test())
+    run_async(test())
     for thread in threads._threads:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from ottla import aio
 from ottla.records.batch import read_header
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -14,6 +12,7 @@ from ottla.wire.apis.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from tests.waiting import run_async
 
 from .scripted_broker import ScriptedBroker
 
@@ -59,7 +58,7 @@ async def send_batches(broker: ScriptedBroker) -> None:
 
 def test_a_request_of_one_batch_does_not_overtake_one_of_several() -> None:
     broker = ScriptedBroker()
-    asyncio.run(send_batches(broker))
+    run_async(send_batches(broker))
     shapes = []
     sequences: dict[int, list[int]] = {0: [], 1: []}
     for request in broker.asked(ProduceRequest):

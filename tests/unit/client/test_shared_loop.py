@@ -14,6 +14,7 @@ import pytest
 
 from ottla.client.errors import ClientClosedError, ConcurrentUseError
 from ottla.client.sync.shared_loop import SharedLoop
+from tests.waiting import run_async
 
 PATIENCE_S = 30.0
 
@@ -70,7 +71,7 @@ def test_a_call_in_a_coroutine_of_another_loop(shared: SharedLoop) -> None:
     async def run() -> str:
         return shared.call(thread_name())
 
-    assert asyncio.run(run()) == "the-keeper"
+    assert run_async(run()) == "the-keeper"
 
 
 def test_a_long_call_holds_up_nobody(shared: SharedLoop) -> None:

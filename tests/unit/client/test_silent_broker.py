@@ -39,6 +39,7 @@ from ottla.wire.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from tests.waiting import run_async
 
 from .scripted_broker import ScriptedBroker
 
@@ -132,7 +133,7 @@ def test_positions_are_found_where_brokers_answer() -> None:
                 consumer.assign([FIRST, SECOND])
                 await read(consumer, FIRST)
 
-    asyncio.run(run())
+    run_async(run())
 
 
 def test_leaders_are_asked_whether_they_agree_while_another_is_silent() -> None:
@@ -149,7 +150,7 @@ def test_leaders_are_asked_whether_they_agree_while_another_is_silent() -> None:
                 consumer.seek(FIRST, 0, leader_epoch=0)
                 await read(consumer, FIRST)
 
-    asyncio.run(run())
+    run_async(run())
 
 
 def test_a_new_leader_is_fetched_from_while_the_last_one_is_silent() -> None:
@@ -173,7 +174,7 @@ def test_a_new_leader_is_fetched_from_while_the_last_one_is_silent() -> None:
                 topics[:] = [leaders((1, 0), (1, 1))]
                 await read(consumer, SECOND)
 
-    asyncio.run(run())
+    run_async(run())
 
 
 def found(node: ScriptedBroker) -> FindCoordinatorResponse:
@@ -203,7 +204,7 @@ def test_a_coordinator_that_kept_silent_is_looked_for_again() -> None:
                 coordinators[:] = [good]
                 await consumer.commit({FIRST: 5}, timeout=PATIENCE_S)
 
-    asyncio.run(run())
+    run_async(run())
 
 
 def test_commits_do_not_wait_for_a_coordinator_that_heartbeats_have_lost() -> None:
@@ -245,4 +246,4 @@ def test_commits_do_not_wait_for_a_coordinator_that_heartbeats_have_lost() -> No
                 await consumer.commit(timeout=PATIENCE_S)
                 assert good.asked(OffsetCommitRequest)
 
-    asyncio.run(run())
+    run_async(run())

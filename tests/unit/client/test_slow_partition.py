@@ -14,6 +14,7 @@ from ottla import aio
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.wire.apis.metadata import MetadataRequest, MetadataResponsePartition, MetadataResponseTopic
 from ottla.wire.apis.produce import ProduceRequest, ProduceResponse
+from tests.waiting import run_async
 
 from .scripted_broker import ScriptedBroker
 from .test_produce_order import stored
@@ -98,7 +99,7 @@ def test_a_slow_partition_gets_clearly_fewer_records(way: str) -> None:
             await getattr(scene, way)(RECORDS)
             return await scene.all_places()
 
-    places = asyncio.run(run())
+    places = run_async(run())
     assert places.total() == RECORDS
     # Five requests are in flight. With n batches waiting behind them, the next one comes with a chance of 1 to n + 1.
     assert 5 < places[SLOW] < RECORDS / 4, places
@@ -110,7 +111,7 @@ def test_without_adaptive_partitioning_it_gets_as_many() -> None:
             await scene.send(RECORDS)
             return await scene.all_places()
 
-    assert asyncio.run(run()) == {FAST: RECORDS // 2, SLOW: RECORDS // 2}
+    assert run_async(run()) == {FAST: RECORDS // 2, SLOW: RECORDS // 2}
 
 
 def test_a_partition_that_can_be_sent_nothing_is_avoided_until_its_broker_answers() -> None:
@@ -123,4 +124,4 @@ def test_a_partition_that_can_be_sent_nothing_is_avoided_until_its_broker_answer
             await scene.send(RECORDS)
             assert (await scene.all_places())[SLOW] > RECORDS / 4
 
-    asyncio.run(run())
+    run_async(run())

@@ -33,7 +33,7 @@ from ottla.wire.header import (
     read_request_header,
     read_response_header,
 )
-from tests.waiting import in_time, join
+from tests.waiting import in_time, join, run_async
 
 RunAsync = Callable[[Coroutine[object, object, None]], None]
 
@@ -598,7 +598,7 @@ def test_a_name_with_several_addresses_that_all_refuse_is_said_as_clearly() -> N
             ):
                 await Connection.connect("two", port)
 
-    asyncio.run(scenario())
+    run_async(scenario())
 
 
 def test_connecting_takes_no_longer_than_allowed(run: RunAsync) -> None:

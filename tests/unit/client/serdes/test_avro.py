@@ -23,6 +23,7 @@ pytest.importorskip("fastavro")
 
 from ottla.client.serdes.avro import AvroSerde
 from ottla.client.serdes.registry import SchemaRegistry, SchemaRegistryError
+from tests.waiting import join
 
 POINT: dict[str, Any] = {
     "type": "record",
@@ -116,7 +117,7 @@ def running_registry() -> Iterator[Registry]:
         thread.start()
         yield registry
         registry.shutdown()
-        thread.join()
+        join(thread)
 
 
 def test_a_record_there_and_back_asks_twice_in_all(server: Registry) -> None:

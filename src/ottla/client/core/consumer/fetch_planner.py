@@ -24,11 +24,7 @@ PREFERRED_REPLICA_MS = 300_000
 _LAST_VERSION_WITH_NAMES = 12
 
 _RETRIED = frozenset(code for code, info in ERRORS.items() if info.retriable) - {ErrorCode.CORRUPT_MESSAGE}
-_REFRESHING = frozenset(code for code, info in ERRORS.items() if info.refreshes_metadata) | {
-    ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-    ErrorCode.INCONSISTENT_TOPIC_ID,
-}
+_REFRESHING = frozenset(code for code, info in ERRORS.items() if info.refreshes_metadata)
 
 
 class FetchCall(NamedTuple):
@@ -255,7 +251,7 @@ class FetchPlanner:
             return
         if code in _REFRESHING:
             self._metadata.request_update()
-        if code not in _RETRIED and code not in _REFRESHING:
+        if code not in _RETRIED:
             cursor.complain(client_error(code, where=f"{cursor.topic_partition}: fetching from {cursor.fetch_offset}"))
 
     def _out_of_range(self, cursor: Cursor) -> None:

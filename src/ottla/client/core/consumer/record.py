@@ -49,9 +49,16 @@ class ConsumerRecord(_Fields[K, V]):
         return TopicPartition(self.topic, self.partition)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ConsumerRecord):
-            return NotImplemented
-        return (self.topic, self.partition, *self) == (other.topic, other.partition, *other)
+        # A tuple of the same fields comes from nowhere.
+        return isinstance(other, ConsumerRecord) and (self.topic, self.partition, *self) == (
+            other.topic,
+            other.partition,
+            *other,
+        )
+
+    def __ne__(self, other: object) -> bool:
+        # Tuples have one of their own, which knows nothing of places.
+        return not self == other
 
     def __hash__(self) -> int:
         return hash((self.topic, self.partition, self.offset))

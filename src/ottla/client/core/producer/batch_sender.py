@@ -37,7 +37,6 @@ _FATE_UNKNOWN = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
         # A broker that ceases to lead says so of what it has stored, too, while its followers fetch it.
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

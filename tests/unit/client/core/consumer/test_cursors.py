@@ -488,14 +488,39 @@ def test_what_is_being_decoded_by_the_column_is_read_before_a_reset() -> None:
     assert cursor.stage is Stage.AWAITS_RESET
 
 
+MOVED = [
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+]
+"""What a broker answers if the partition is elsewhere, or another one by now."""
+
+
+@pytest.mark.parametrize(
+    ("code", "asks_for_metadata"), [*((code, True) for code in MOVED), (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, False)]
+)
+def test_errors_of_a_whole_answer(code: ErrorCode, asks_for_metadata: bool) -> None:
+    reader = Reader()
+    before_ms = reader.metadata.next_refresh_ms()
+    reader.planner.answered(reader.call(), FetchResponse(error_code=code), 1000)
+    assert (reader.metadata.next_refresh_ms() < before_ms) == asks_for_metadata
+    assert not reader.handout.has_records()
+    assert reader.planner.plan(1099) == []
+    assert len(reader.planner.plan(1100)) == 1
+
+
 @pytest.mark.parametrize(
     ("code", "asks_for_metadata", "is_told"),
     [
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, True, False),
-        (ErrorCode.FENCED_LEADER_EPOCH, True, False),
-        (ErrorCode.UNKNOWN_TOPIC_ID, True, False),
+        *((code, True, False) for code in MOVED),
         (ErrorCode.OFFSET_NOT_AVAILABLE, False, False),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, False, False),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False, True),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, False, True),
         (ErrorCode.CORRUPT_MESSAGE, False, True),
     ],
 )

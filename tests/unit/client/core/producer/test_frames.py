@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.base.types import TopicPartition
-from ottla.client.core.producer.frames import ProduceFrames
+from ottla.client.core.metadata import BrokerAddress, PartitionLeader
+from ottla.client.core.producer.frames import ProduceFrames, read_reply
 from ottla.client.core.producer.options import ProducerSettings
 from ottla.client.core.producer.results import PartitionResult
 from ottla.wire.apis.produce import (
@@ -132,3 +133,26 @@ def test_replies_of_old_versions_are_left_to_the_declared_codec() -> None:
     place = TopicPartition("t", 3)
     frames.request(place, b"", 8, 0)
     assert frames.stored(reply(8, "t", PartitionProduceResponse(index=3)), place, 8) is None
+
+
+def test_a_reply_of_any_kind_is_read_whole() -> None:
+    refused = PartitionProduceResponse(
+        index=3,
+        error_code=87,
+        base_offset=-1,
+        error_message="no",
+        record_errors=[BatchIndexAndErrorMessage(batch_index=2, batch_index_error_message="why")],
+        current_leader=LeaderIdAndEpoch(leader_id=0, leader_epoch=9),
+    )
+    stored = TopicProduceResponse(
+        name="u", partition_responses=[PartitionProduceResponse(index=0, base_offset=5, log_append_time_ms=6)]
+    )
+    endpoint = NodeEndpoint(node_id=4, host="h", port=9, rack="r")
+    frame = reply(11, "t", refused, stored, node_endpoints=[endpoint])
+    assert read_reply(frame, 11) == (
+        {
+            TopicPartition("t", 3): PartitionResult(87, -1, -1, "no", PartitionLeader(0, 9), ((2, "why"),)),
+            TopicPartition("u", 0): PartitionResult(0, 5, 6, None, None, ()),
+        },
+        [BrokerAddress(4, "h", 9, "r")],
+    )
