@@ -36,3 +36,11 @@ def repeat_until(is_so: Callable[[], bool], step: Callable[[], object] = lambda:
     while not is_so():
         assert time.monotonic() < deadline, "it did not come about"
         step()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Waits on the event loop until it is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come about"
+        await asyncio.sleep(0.002)

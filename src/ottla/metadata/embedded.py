@@ -1,7 +1,7 @@
-"""The metadata store of a cluster that is one process: a SQLite file beside the logs.
+"""The metadata store of brokers in one process: a SQLite file beside the logs, and a session for each of them.
 
-Every commit is one durable SQLite transaction, made in a thread of its own so that its sync never stalls the loop.
-Ephemeral nodes belong to the process that has the file open; what an earlier process left goes when it is opened.
+Work on the file is done in a thread of its own, so that waiting for the disk never stalls the loop. Sessions live as
+long as the process: what an earlier one left goes when the file is opened.
 """
 
 from __future__ import annotations
@@ -9,221 +9,126 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from ottla.base.errors import StartError
+from ottla.metadata.node_file import NodeFile
 from ottla.metadata.store import (
-    ANY_VERSION,
-    BadVersionError,
     Check,
     Committed,
-    Create,
-    CreateSequential,
-    Delete,
     Node,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
     Operation,
-    Set,
+    SessionEvent,
+    SessionListener,
     StoreFailedError,
     Watcher,
 )
+from ottla.metadata.watching import Watchers
 
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS node (
-    path TEXT PRIMARY KEY,
-    parent TEXT NOT NULL,
-    data BLOB NOT NULL,
-    version INTEGER NOT NULL,
-    created_id INTEGER NOT NULL,
-    modified_id INTEGER NOT NULL DEFAULT 0,
-    ephemeral INTEGER NOT NULL,
-    next_sequence INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS node_parent ON node (parent);
-CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT OR IGNORE INTO counter VALUES ('commit', 0);
-DELETE FROM node WHERE ephemeral;
-"""
 
+class _Shared:
+    """The file, its thread, and everybody who watches: one for all sessions."""
 
-class EmbeddedStore:
-    """MetadataStore on SQLite. Use `open`."""
-
-    def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
-        self._connection = connection
+    def __init__(self, file: NodeFile, thread: ThreadPoolExecutor) -> None:
+        self.file = file
+        self.watchers = Watchers()
+        self.sessions = 0
         self._thread = thread
-        self._watchers: list[tuple[str, Watcher]] = []
 
-    @classmethod
-    async def open(cls, path: Path) -> EmbeddedStore:
-        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
-        try:
-            connection = await asyncio.get_running_loop().run_in_executor(thread, _connect, path)
-        except sqlite3.Error as e:
-            thread.shutdown()
-            raise StartError(f"the metadata file {path} cannot be used: {e}") from e
-        return cls(connection, thread)
-
-    async def get(self, path: str) -> Node | None:
-        return await self._run(lambda: _get(self._connection, path))
-
-    async def children(self, path: str) -> list[str]:
-        def read() -> list[str]:
-            rows = self._connection.execute("SELECT path FROM node WHERE parent = ? ORDER BY path", (path,))
-            return [row[0].rsplit("/", 1)[1] for row in rows]
-
-        return await self._run(read)
-
-    async def tree(self, path: str) -> dict[str, Node]:
-        def read() -> dict[str, Node]:
-            rows = self._connection.execute(
-                # '0' is the character after '/', so this range holds exactly the paths below `path`.
-                "SELECT path, data, version, created_id, modified_id FROM node"
-                " WHERE path = ? OR (path > ? AND path < ?)",
-                (path, path + "/", path + "0"),
-            )
-            return {row[0]: Node(*row[1:]) for row in rows}
-
-        return await self._run(read)
-
-    async def commit(self, operations: Sequence[Operation]) -> list[Committed]:
-        committed = await self._run(lambda: _commit(self._connection, operations))
-        for operation, done in zip(operations, committed, strict=True):
-            if not isinstance(operation, Check):
-                self._tell_watchers(done.path)
-        return committed
-
-    def watch(self, path: str, watcher: Watcher) -> Callable[[], None]:
-        entry = (path, watcher)
-        self._watchers.append(entry)
-        return lambda: self._watchers.remove(entry)
-
-    async def close(self) -> None:
-        def end() -> None:
-            try:
-                self._connection.execute("DELETE FROM node WHERE ephemeral")
-            except sqlite3.Error as e:
-                _log.warning("ephemeral nodes are left to the next start: %s", e)
-            self._connection.close()
-
-        await self._run(end)
-        self._thread.shutdown()
-
-    async def _run(self, work: Callable[[], _T]) -> _T:
+    async def run(self, work: Callable[[], _T]) -> _T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as e:
             raise StoreFailedError(f"the metadata file cannot be used: {e}") from e
 
-    def _tell_watchers(self, path: str) -> None:
-        for watched, watcher in list(self._watchers):
-            if path == watched or path.startswith(watched.rstrip("/") + "/"):
-                watcher(path)
+    async def close(self) -> None:
+        await self.run(self.file.close)
+        self._thread.shutdown()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    # An explicit BEGIN in `_commit` marks the transaction, so the module's own implicit ones are switched off.
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.executescript(_SCHEMA)
-    columns = {row[1] for row in connection.execute("PRAGMA table_info(node)")}
-    if "modified_id" not in columns:
-        # Written by a version that did not keep it: as if all had been written long ago.
-        connection.execute("ALTER TABLE node ADD COLUMN modified_id INTEGER NOT NULL DEFAULT 0")
-    return connection
+class EmbeddedStore:
+    """MetadataStore on SQLite: one session. `open` begins the first, `new_session` others."""
 
+    def __init__(self, shared: _Shared, session_id: int) -> None:
+        self.session_id = session_id
+        self._shared = shared
+        self._end_watches: list[Callable[[], None]] = []
+        self._session_listeners: list[SessionListener] = []
+        self._is_closed = False
+        shared.sessions += 1
 
-def _get(connection: sqlite3.Connection, path: str) -> Node | None:
-    row = connection.execute(
-        "SELECT data, version, created_id, modified_id FROM node WHERE path = ?", (path,)
-    ).fetchone()
-    return Node(*row) if row else None
+    @classmethod
+    async def open(cls, path: Path) -> EmbeddedStore:
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
+        try:
+            file = await asyncio.get_running_loop().run_in_executor(thread, NodeFile, path)
+        except sqlite3.Error as e:
+            thread.shutdown()
+            raise StartError(f"the metadata file {path} cannot be used: {e}") from e
+        shared = _Shared(file, thread)
+        return cls(shared, await shared.run(file.begin_session))
 
+    async def new_session(self) -> EmbeddedStore:
+        return EmbeddedStore(self._shared, await self._shared.run(self._shared.file.begin_session))
 
-def _commit(connection: sqlite3.Connection, operations: Sequence[Operation]) -> list[Committed]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        (commit_id,) = connection.execute(
-            "UPDATE counter SET value = value + 1 WHERE name = 'commit' RETURNING value"
-        ).fetchone()
-        committed = [_apply(connection, operation, commit_id) for operation in operations]
-        connection.execute("COMMIT")
-    except BaseException:
-        # After a failed write SQLite may have rolled back by itself.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return committed
+    async def get(self, path: str) -> Node | None:
+        return await self._shared.run(lambda: self._shared.file.get(path))
 
+    async def children(self, path: str) -> list[str]:
+        return await self._shared.run(lambda: self._shared.file.children(path))
 
-def _apply(connection: sqlite3.Connection, operation: Operation, commit_id: int) -> Committed:
-    match operation:
-        case Create(path, data, ephemeral):
-            _insert(connection, path, data, commit_id, ephemeral=ephemeral)
-            return Committed(path, 0)
-        case CreateSequential(prefix, data):
-            path = f"{prefix}{_next_sequence(connection, _parent(prefix)):010d}"
-            _insert(connection, path, data, commit_id, ephemeral=False)
-            return Committed(path, 0)
-        case Set(path, data, version):
-            before = _expect(connection, path, version)
-            connection.execute(
-                "UPDATE node SET data = ?, version = ?, modified_id = ? WHERE path = ?",
-                (data, before + 1, commit_id, path),
-            )
-            return Committed(path, before + 1)
-        case Delete(path, version):
-            _expect(connection, path, version)
-            if connection.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,)).fetchone():
-                raise NotEmptyError(path)
-            connection.execute("DELETE FROM node WHERE path = ?", (path,))
-            return Committed(path, ANY_VERSION)
-        case Check(path, version):
-            return Committed(path, _expect(connection, path, version))
+    async def tree(self, path: str) -> dict[str, Node]:
+        return await self._shared.run(lambda: self._shared.file.tree(path))
 
-
-def _insert(connection: sqlite3.Connection, path: str, data: bytes, commit_id: int, *, ephemeral: bool) -> None:
-    parent = _parent(path)
-    if parent and not connection.execute("SELECT 1 FROM node WHERE path = ?", (parent,)).fetchone():
-        raise NoNodeError(parent)
-    try:
-        connection.execute(
-            "INSERT INTO node (path, parent, data, version, created_id, modified_id, ephemeral)"
-            " VALUES (?, ?, ?, 0, ?, ?, ?)",
-            (path, parent, data, commit_id, commit_id, ephemeral),
+    async def commit(self, operations: Sequence[Operation]) -> list[Committed]:
+        session_id = self.session_id
+        committed = await self._shared.run(lambda: self._shared.file.commit(operations, session_id))
+        self._shared.watchers.tell(
+            done.path for operation, done in zip(operations, committed, strict=True) if not isinstance(operation, Check)
         )
-    except sqlite3.IntegrityError:
-        raise NodeExistsError(path) from None
+        return committed
 
+    def watch(self, path: str, watcher: Watcher) -> Callable[[], None]:
+        end = self._shared.watchers.add(path, watcher)
+        self._end_watches.append(end)
+        return end
 
-def _next_sequence(connection: sqlite3.Connection, parent: str) -> int:
-    row = connection.execute(
-        "UPDATE node SET next_sequence = next_sequence + 1 WHERE path = ? RETURNING next_sequence - 1", (parent,)
-    ).fetchone()
-    if row is None:
-        raise NoNodeError(parent)
-    return int(row[0])
+    def on_session(self, listener: SessionListener) -> None:
+        self._session_listeners.append(listener)
 
+    async def expire(self) -> None:
+        """Ends the session as a store does that has not heard of its owner for long, and begins another."""
+        await self._end_session()
+        self._tell_listeners(SessionEvent.LOST)
+        self.session_id = await self._shared.run(self._shared.file.begin_session)
+        self._tell_listeners(SessionEvent.RENEWED)
 
-def _expect(connection: sqlite3.Connection, path: str, version: int) -> int:
-    """The version the node is at, which must be the one asked for."""
-    node = _get(connection, path)
-    if node is None:
-        raise NoNodeError(path)
-    if version not in (ANY_VERSION, node.version):
-        raise BadVersionError(path)
-    return node.version
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for end in self._end_watches:
+            end()
+        self._end_watches.clear()
+        try:
+            await self._end_session()
+        except StoreFailedError as e:
+            _log.warning("ephemeral nodes are left to the next start: %s", e)
+        self._shared.sessions -= 1
+        if not self._shared.sessions:
+            await self._shared.close()
 
+    async def _end_session(self) -> None:
+        gone: Iterable[str] = await self._shared.run(lambda: self._shared.file.end_session(self.session_id))
+        self._shared.watchers.tell(gone)
 
-def _parent(path: str) -> str:
-    return path.rsplit("/", 1)[0]
+    def _tell_listeners(self, event: SessionEvent) -> None:
+        for listener in self._session_listeners:
+            listener(event)

@@ -7,11 +7,14 @@ embedded store. The module owns the interface only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from ottla.base.errors import ErrorCode, KafkaError, OttlaError
 
 ANY_VERSION = -1
+PERSISTENT = 0
+"""No session owns the node."""
 
 
 class Node(NamedTuple):
@@ -22,6 +25,8 @@ class Node(NamedTuple):
     """A number that grows with every commit: the commit that created the node (ZooKeeper's czxid)."""
     modified_id: int
     """The commit that last set its data (mzxid)."""
+    owner: int = PERSISTENT
+    """The session that an ephemeral node belongs to and goes with (ephemeralOwner)."""
 
 
 class Create(NamedTuple):
@@ -104,7 +109,28 @@ Watcher = Callable[[str], None]
 """Called on the event loop with the path of a node that was created, changed or deleted."""
 
 
+class SessionEvent(Enum):
+    """What has become of a store's session. Losing it is an event and not an error: another one takes its place."""
+
+    SUSPENDED = "suspended"
+    """The store cannot be reached. The session may live on, or may be over without anybody here knowing."""
+    RESUMED = "resumed"
+    """The store can be reached again, and the session is the same."""
+    LOST = "lost"
+    """The session is over: its ephemeral nodes are gone."""
+    RENEWED = "renewed"
+    """A new session has begun, with nothing in it; watches go on, and have missed what happened meanwhile."""
+
+
+SessionListener = Callable[[SessionEvent], None]
+"""Called on the event loop."""
+
+
 class MetadataStore(Protocol):
+    """One session with the store; what is created as ephemeral belongs to it."""
+
+    session_id: int
+
     async def get(self, path: str) -> Node | None: ...
 
     async def children(self, path: str) -> list[str]:
@@ -121,7 +147,10 @@ class MetadataStore(Protocol):
         """
 
     def watch(self, path: str, watcher: Watcher) -> Callable[[], None]:
-        """Tells `watcher` of every change at or below `path`; the result ends the watch."""
+        """Tells `watcher` of every change at or below `path`, whoever made it; the result ends the watch."""
+
+    def on_session(self, listener: SessionListener) -> None:
+        """Tells `listener` of all that becomes of the session but its end by `close`."""
 
     async def close(self) -> None:
         """Ends the session: its ephemeral nodes disappear."""

@@ -1,0 +1,77 @@
+"""The metadata stores there are, each as a tests' world that hands out sessions and can end them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+from ottla.metadata.embedded import EmbeddedStore
+from ottla.metadata.served.client import ServedStore
+from ottla.metadata.served.server import StoreServer
+from ottla.metadata.store import MetadataStore
+from tests.waiting import run_async
+
+SESSION_TIMEOUT_MS = 60_000
+
+
+class Stores(Protocol):
+    def run(self, scenario: Callable[[], Awaitable[None]]) -> None:
+        """Runs a scenario with this store, and ends all its sessions."""
+
+    async def session(self) -> MetadataStore: ...
+
+    async def expire(self, store: MetadataStore) -> None:
+        """Has the store end a session that its owner has not given up."""
+
+
+class EmbeddedStores:
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "m.db"
+        self._sessions: list[EmbeddedStore] = []
+
+    def run(self, scenario: Callable[[], Awaitable[None]]) -> None:
+        async def all_of_it() -> None:
+            try:
+                await scenario()
+            finally:
+                for session in self._sessions:
+                    await session.close()
+
+        run_async(all_of_it())
+
+    async def session(self) -> MetadataStore:
+        if self._sessions:
+            self._sessions.append(await self._sessions[0].new_session())
+        else:
+            self._sessions.append(await EmbeddedStore.open(self._path))
+        return self._sessions[-1]
+
+    async def expire(self, store: MetadataStore) -> None:
+        assert isinstance(store, EmbeddedStore)
+        await store.expire()
+
+
+class ServedStores:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / ("a" * 120)
+        self._sessions: list[ServedStore] = []
+
+    def run(self, scenario: Callable[[], Awaitable[None]]) -> None:
+        async def all_of_it() -> None:
+            self.server = await StoreServer.start(self._directory)
+            try:
+                await scenario()
+            finally:
+                for session in self._sessions:
+                    await session.close()
+                await self.server.close()
+
+        run_async(all_of_it())
+
+    async def session(self) -> MetadataStore:
+        self._sessions.append(await ServedStore.connect(self._directory, session_timeout_ms=SESSION_TIMEOUT_MS))
+        return self._sessions[-1]
+
+    async def expire(self, store: MetadataStore) -> None:
+        self.server.end_session(store.session_id)
