@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Installs the programs the tests use and pip cannot bring: kcat, a Kafka client, and a PostgreSQL server, which the tests
-# start for themselves on a free port. Without them the tests that need them are skipped, so failing is no error.
+# Installs the programs the tests use and pip cannot bring: kcat, a Kafka client, and servers of PostgreSQL and MariaDB,
+# which the tests start for themselves on free ports. Without them the tests that need them are skipped, so failing is no error.
 set -euo pipefail
 
 missing=()
 command -v kcat >/dev/null 2>&1 || command -v kafkacat >/dev/null 2>&1 || missing+=(kcat)
 command -v initdb >/dev/null 2>&1 || compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null || missing+=(postgresql)
+# Only programs: the package mariadb-server would start a server of the system's own.
+[ -x /usr/sbin/mariadbd ] && [ -x /usr/bin/my_print_defaults ] || missing+=(mariadb-server-core mariadb-client-core)
 if [ "${#missing[@]}" -eq 0 ]; then
     exit 0
 fi

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.broker_process import BrokerProcess
+from tests.spark.mariadb import mariadb as mariadb
 from tests.spark.postgres import postgres as postgres
 
 if TYPE_CHECKING:

@@ -1,24 +1,21 @@
-"""A real PostgreSQL for tests: its own data directory, a free port, stopped by its process id."""
+"""A real PostgreSQL for tests."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-START_TIMEOUT_S = 60
-STOP_TIMEOUT_S = 30
+from tests.spark.database_process import START_TIMEOUT_S, DatabaseProcess
+
 SYSTEM_USER = "postgres"
 
 
@@ -34,14 +31,14 @@ def find_binaries() -> Path | None:
     return next((found for found in candidates if (found / "initdb").exists() and (found / "postgres").exists()), None)
 
 
-class PostgresProcess:
+class PostgresProcess(DatabaseProcess):
     """One server with logical decoding switched on. It refuses to run as root, so root hands it to `postgres`."""
 
+    stop_signal = signal.SIGINT
+
     def __init__(self, binaries: Path, directory: Path) -> None:
+        super().__init__(directory)
         self.binaries = binaries
-        self.directory = directory
-        self.port = _free_port()
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -50,14 +47,25 @@ class PostgresProcess:
     def connect(self) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(self.url, autocommit=True)
 
-    def start(self) -> PostgresProcess:
-        data = self.directory / "data"
-        if not data.exists():
-            if os.geteuid() == 0:
-                account = pwd.getpwnam(SYSTEM_USER)
-                os.chown(self.directory, account.pw_uid, account.pw_gid)
-            initdb = [str(self.binaries / "initdb"), "-D", str(data), "-U", "ottla", "-A", "trust", "-E", "UTF8"]
-            self._run([*initdb, "--no-locale", "--no-sync"])
+    def rows(self, query: str, *parameters: object) -> list[tuple[object, ...]]:
+        with self.connect() as connection:
+            return connection.execute(query.encode(), parameters or None).fetchall()
+
+    def answers(self) -> bool:
+        try:
+            self.connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def prepare(self) -> None:
+        if os.geteuid() == 0:
+            account = pwd.getpwnam(SYSTEM_USER)
+            os.chown(self.directory, account.pw_uid, account.pw_gid)
+        initdb = [str(self.binaries / "initdb"), "-D", str(self.data), "-U", "ottla", "-A", "trust", "-E", "UTF8"]
+        self.run(_as_server_user([*initdb, "--no-locale", "--no-sync"]))
+
+    def command(self) -> list[str]:
         settings = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
@@ -67,61 +75,16 @@ class PostgresProcess:
             "max_connections": "50",
             "timezone": "UTC",
         }
-        command = [str(self.binaries / "postgres"), "-D", str(data), "-p", str(self.port)]
+        command = [str(self.binaries / "postgres"), "-D", str(self.data), "-p", str(self.port)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
-        with (self.directory / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                _as_server_user(command), stdout=log, stderr=log, cwd="/", start_new_session=True
-            )
-        self._wait_until_ready()
-        return self
-
-    def _run(self, command: list[str]) -> None:
-        done = subprocess.run(
-            _as_server_user(command), capture_output=True, text=True, cwd="/", timeout=START_TIMEOUT_S, check=False
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
-
-    def _wait_until_ready(self) -> None:
-        assert self._process is not None
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while True:
-            try:
-                self.connect().close()
-                return
-            except psycopg.OperationalError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    self.stop()
-                    log = (self.directory / "server.log").read_text()
-                    raise RuntimeError(f"PostgreSQL did not start:\n{log}") from None
-                time.sleep(0.1)
-
-    def stop(self) -> None:
-        """SIGINT is its fast shutdown: sessions are ended, the data directory is left clean."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(STOP_TIMEOUT_S)
+        return _as_server_user(command)
 
 
 def _as_server_user(command: list[str]) -> list[str]:
     if os.geteuid() != 0:
         return command
     return ["setpriv", f"--reuid={SYSTEM_USER}", f"--regid={SYSTEM_USER}", "--init-groups", *command]
-
-
-def _free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

@@ -158,7 +158,7 @@ def test_every_part_from_end_to_end(
         ("source", {"kind": "changes", "url": "postgresql://u:secret@127.0.0.1:1/d", "slot": "s"}, "no connection"),
         ("sink", {"kind": "files", "path": "out", "format": "text"}, "one column of text"),
         ("sink", {"kind": "files", "path": "out", "format": "csv", "partition_by": ["day"]}, "no column day"),
-        ("sink", {"kind": "database", "url": "mysql://h/d", "table": "t"}, "no database that is known"),
+        ("sink", {"kind": "database", "url": "oracle://h/d", "table": "t"}, "no database that is known"),
         ("sink", {"kind": "database", "url": "URL", "table": "absent"}, "no table absent"),
         ("sink", {"kind": "database", "url": "URL", "table": "shapes"}, "no column 'text'"),
         ("sink", {"kind": "database", "url": "URL", "table": "t", "mode": "upsert"}, "needs keys"),

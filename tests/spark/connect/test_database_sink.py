@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 from ottla.spark.connect.batch_writer import BatchWriter
-from ottla.spark.connect.database import open_database, quoted_table
+from ottla.spark.connect.database import DatabaseAwayError, open_database
 from ottla.spark.connect.database_target import Target
 from ottla.spark.pipeline.failures import is_passing
+from tests.spark.mariadb import MariadbProcess
 from tests.spark.postgres import PostgresProcess
 
 if TYPE_CHECKING:
@@ -74,10 +75,21 @@ def counts_in_sqlite(path: Path, table: str) -> tuple[int, int]:
         return row
 
 
-def counts_in_postgres(server: PostgresProcess, table: str) -> tuple[object, ...] | None:
-    with server.connect() as connection:
-        query = f"SELECT count(*), count(DISTINCT id) FROM {quoted_table(table)}"
-        return connection.execute(query.encode()).fetchone()
+Server = PostgresProcess | MariadbProcess
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def server(request: pytest.FixtureRequest) -> Server:
+    found: Server = request.getfixturevalue(request.param)
+    return found
+
+
+def counts(server: Server, table: str) -> tuple[object, ...]:
+    return server.rows(f"SELECT count(*), count(DISTINCT id) FROM {table}")[0]
+
+
+def staging_tables(server: Server) -> list[tuple[object, ...]]:
+    return server.rows("SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'ottla_staging_%'")
 
 
 def test_a_batch_that_spark_forgot_is_not_written_again(feed: Feed, tmp_path: Path) -> None:
@@ -124,21 +136,19 @@ def failing_first_attempts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
             raise RuntimeError("the first attempt fails after it has handed on rows")
 
 
-def test_a_retried_task_doubles_nothing(feed: Feed, postgres: PostgresProcess, tmp_path: Path) -> None:
+def test_a_retried_task_doubles_nothing(feed: Feed, server: Server, tmp_path: Path) -> None:
     feed.add()
     table = f"retried_{next(_numbers)}"
-    target = Target(open_database(postgres.url), table, create=True, staging="always")
+    target = Target(open_database(server.url), table, create=True, staging="always")
     frame = feed.frame().repartition(2).mapInArrow(failing_first_attempts, "id bigint, text string")
     run(frame, BatchWriter(target, table, str(tmp_path / "checkpoint")))
-    assert counts_in_postgres(postgres, table) == (1000, 1000)
-    with postgres.connect() as connection:
-        left = connection.execute("SELECT relname FROM pg_class WHERE relname LIKE 'ottla_staging%'").fetchall()
-    assert left == []
+    assert counts(server, table) == (1000, 1000)
+    assert staging_tables(server) == []
 
 
-def test_attempts_that_spark_did_not_report_are_not_taken_over(postgres: PostgresProcess, spark: SparkSession) -> None:
+def test_attempts_that_spark_did_not_report_are_not_taken_over(server: Server, spark: SparkSession) -> None:
     table = f"attempts_{next(_numbers)}"
-    database = open_database(postgres.url)
+    database = open_database(server.url)
     frame = spark.range(0, 100, 1, 2)
     with database.transaction() as session:
         session.create_table(table, frame.schema, ())
@@ -146,20 +156,25 @@ def test_attempts_that_spark_did_not_report_are_not_taken_over(postgres: Postgre
     assert staging is not None
     filled = staging.fill(frame, table)
     assert sorted(part for part, _ in filled.attempts) == [0, 1]
-    with postgres.connect() as connection:
+    names = "id, ottla_part, ottla_row, ottla_attempt"
+    with server.connect() as connection, connection.cursor() as cursor:
         # What an attempt leaves whose success was lost on the way: its rows, under a number of its own.
-        copy = (
-            f"INSERT INTO {filled.staging} SELECT id, ottla_part, ottla_attempt + 1000, ottla_row FROM {filled.staging}"
-        )
-        connection.execute(copy.encode())
+        rows = f"SELECT id, ottla_part, ottla_row, ottla_attempt + 1000 FROM {filled.staging}"
+        cursor.execute(f"INSERT INTO {filled.staging} ({names}) {rows}")
     with database.transaction() as session:
         staging.take_over(session, filled, table, ["id"], ())
-    assert counts_in_postgres(postgres, table) == (100, 100)
+    assert counts(server, table) == (100, 100)
+    with server.connect() as connection, connection.cursor() as cursor:
+        # What a server that crashes does to a table that is not in its log.
+        cursor.execute(f"TRUNCATE TABLE {filled.staging}")
+    with pytest.raises(DatabaseAwayError, match="0 of the 100 rows"), database.transaction() as session:
+        staging.take_over(session, filled, table, ["id"], ())
+    staging.drop(filled)
 
 
-def test_leftovers_of_killed_runs_are_removed(feed: Feed, postgres: PostgresProcess, tmp_path: Path) -> None:
+def test_leftovers_of_killed_runs_are_removed(feed: Feed, server: Server, tmp_path: Path) -> None:
     table = f"leftovers_{next(_numbers)}"
-    target = Target(open_database(postgres.url), table, mode="upsert", keys=("id",), create=True, staging_rows=1500)
+    target = Target(open_database(server.url), table, mode="upsert", keys=("id",), create=True, staging_rows=1500)
     feed.add()
     run(feed.frame(), BatchWriter(target, table, str(tmp_path / "checkpoint")))
     staging = target.database.staging(table)
@@ -167,24 +182,21 @@ def test_leftovers_of_killed_runs_are_removed(feed: Feed, postgres: PostgresProc
     filled = staging.fill(feed.spark.range(10).selectExpr("id", "'x' AS text"), table)
     feed.add(1)
     run(feed.frame(), BatchWriter(target, table, str(tmp_path / "checkpoint")))
-    with postgres.connect() as connection:
-        assert connection.execute("SELECT to_regclass(%s)", (filled.staging,)).fetchone() == (None,)
-    assert counts_in_postgres(postgres, table) == (2000, 2000)
+    assert (filled.staging,) not in staging_tables(server)
+    assert counts(server, table) == (2000, 2000)
 
 
-def test_a_big_batch_goes_over_to_the_tasks(feed: Feed, postgres: PostgresProcess, tmp_path: Path) -> None:
+def test_a_big_batch_goes_over_to_the_tasks(feed: Feed, server: Server, tmp_path: Path) -> None:
     table = f"big_{next(_numbers)}"
-    target = Target(open_database(postgres.url), table, mode="upsert", keys=("id",), create=True, staging_rows=999)
+    target = Target(open_database(server.url), table, mode="upsert", keys=("id",), create=True, staging_rows=999)
     feed.add(2)
     frame = feed.frame().selectExpr("id % 700 AS id", "text")
     writer = BatchWriter(target, table, str(tmp_path / "checkpoint"))
     run(frame, writer)
     assert writer._by_tasks
-    assert counts_in_postgres(postgres, table) == (700, 700)
-    with postgres.connect() as connection:
-        rows = connection.execute(f"SELECT id, text FROM {table}".encode()).fetchall()
+    assert counts(server, table) == (700, 700)
     latest = {i % 700: f"row {i}" for i in range(2000)}
-    assert dict(rows) == latest
+    assert dict(server.rows(f"SELECT id, text FROM {table}")) == latest  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
@@ -209,15 +221,15 @@ def test_totals_survive_a_replay(feed: Feed, tmp_path: Path, kind: str, request:
         with sqlite3.connect(tmp_path / "out.db") as connection:
             assert dict(connection.execute("SELECT * FROM totals")) == expected
     else:
-        with server.connect() as connection_to_server:
-            assert dict(connection_to_server.execute(f"SELECT * FROM {target.table}".encode()).fetchall()) == expected
+        assert dict(server.rows(f"SELECT * FROM {target.table}")) == expected  # type: ignore[arg-type]
 
 
-def test_a_database_that_is_away_is_something_that_passes(feed: Feed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_a_database_that_is_away_is_something_that_passes(feed: Feed, tmp_path: Path, scheme: str) -> None:
     from pyspark.errors import StreamingQueryException
 
     feed.add()
-    target = Target(open_database("postgresql://me:secret@127.0.0.1:1/none"), "rows", create=True)
+    target = Target(open_database(f"{scheme}://me:secret@127.0.0.1:1/none"), "rows", create=True)
     with pytest.raises(StreamingQueryException) as caught:
         run(feed.frame(), BatchWriter(target, "rows", str(tmp_path / "checkpoint")))
     assert is_passing(str(caught.value))

@@ -1,4 +1,4 @@
-"""SQLite and PostgreSQL behind the same interface: rows, keys, types, names, and what is remembered."""
+"""SQLite, PostgreSQL and MariaDB behind the same interface: rows, keys, types, names, and what is remembered."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
-import psycopg
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
 from ottla.spark.connect.batch_progress import Progress
 from ottla.spark.connect.column_types import TableColumn, TableSchemaError
-from ottla.spark.connect.database import Database, DatabaseError, open_database, quoted_table, without_password
+from ottla.spark.connect.database import Database, DatabaseError, open_database, without_password
 from ottla.spark.connect.database_target import Target
+from tests.spark.mariadb import MariadbProcess
 from tests.spark.postgres import PostgresProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.usefixtures("spark")]
@@ -26,23 +26,24 @@ _numbers = itertools.count()
 
 
 class Place:
-    """A database of either kind, looked at with its own driver."""
+    """A database of any kind, looked at with its own driver."""
 
     def __init__(self, url: str, rows: Callable[[str], list[tuple[object, ...]]]) -> None:
         self.url = url
         self.database: Database = open_database(url)
         self.rows = rows
-        self.table = f't "{next(_numbers)}" ? %s'
+        self.table = f't "{next(_numbers)}` ? %s'
+        self.quoted_table = self.database.dialect.quoted_table(self.table)
 
     def all(self) -> list[tuple[object, ...]]:
-        return self.rows(f"SELECT * FROM {quoted_table(self.table)} ORDER BY 1")
+        return self.rows(f"SELECT * FROM {self.quoted_table} ORDER BY 1")
 
     def create(self, schema: str, *keys: str) -> None:
         with self.database.transaction() as session:
             session.create_table(self.table, StructType.fromDDL(schema), keys)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", "mysql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "sqlite":
         path = tmp_path / "some.db"
@@ -52,13 +53,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
                 return connection.execute(query).fetchall()
 
         return Place(f"sqlite:{path}", from_sqlite)
+    if request.param == "mysql":
+        mariadb: MariadbProcess = request.getfixturevalue("mariadb")
+        return Place(mariadb.url, mariadb.rows)
     server: PostgresProcess = request.getfixturevalue("postgres")
-
-    def from_postgres(query: str) -> list[tuple[object, ...]]:
-        with psycopg.connect(server.url) as connection:
-            return connection.execute(query.encode()).fetchall()
-
-    return Place(server.url, from_postgres)
+    return Place(server.url, server.rows)
 
 
 def batch(**columns: list[object]) -> pa.RecordBatch:
@@ -124,6 +123,9 @@ def test_values_of_every_type(place: Place) -> None:
             "2024-02-29 01:02:03.000004",
             "12345678901234567.100",
         )
+    elif place.url.startswith("mysql"):
+        local = moment.replace(tzinfo=None)
+        assert row[7:] == (date(2024, 2, 29), local, local, Decimal("12345678901234567.100"))
     else:
         assert row[7:] == (date(2024, 2, 29), moment, moment.replace(tzinfo=None), Decimal("12345678901234567.100"))
     assert row[:7] == (1, True, -5, 0.5, 1e300, "ä\t'", b"\x00\xff\\")
@@ -153,11 +155,12 @@ def test_the_shape_of_a_table(place: Place) -> None:
     with place.database.transaction() as session:
         assert session.columns("no such table") is None
         session.run(
-            f"CREATE TABLE {quoted_table(place.table)} (id integer NOT NULL, a text NOT NULL, "
-            "b text NOT NULL DEFAULT 'x', c text, PRIMARY KEY (id, a), UNIQUE (c))"
+            f"CREATE TABLE {place.quoted_table} (id integer NOT NULL, a varchar(9) NOT NULL, "
+            "b varchar(9) NOT NULL DEFAULT 'x', c varchar(9), PRIMARY KEY (id, a), UNIQUE (c))"
         )
-        index = quoted_table(f"only some {place.table}")
-        session.run(f"CREATE UNIQUE INDEX {index} ON {quoted_table(place.table)} (b) WHERE b > 'a'")
+        index = place.database.dialect.quoted(f"only some {place.table}")
+        some = "(b(3))" if place.url.startswith("mysql") else "(b) WHERE b > 'a'"
+        session.run(f"CREATE UNIQUE INDEX {index} ON {place.quoted_table} {some}")
     with place.database.transaction() as session:
         columns = session.columns(place.table)
         assert columns == [
@@ -188,7 +191,7 @@ def test_a_frame_that_does_not_fit_is_refused(
 ) -> None:
     with place.database.transaction() as session:
         session.run(
-            f"CREATE TABLE {quoted_table(place.table)} (id integer NOT NULL, a text NOT NULL, PRIMARY KEY (id, a))"
+            f"CREATE TABLE {place.quoted_table} (id integer NOT NULL, a varchar(9) NOT NULL, PRIMARY KEY (id, a))"
         )
     target = Target(place.database, **{"table": place.table, **options})  # type: ignore[arg-type]
     with pytest.raises(TableSchemaError, match=words):
@@ -214,7 +217,7 @@ def test_addresses(tmp_path: Path) -> None:
         "postgresql://me@host:5432/db?sslmode=require"
     )
     assert "secret" not in without_password("postgresql://host/db?user=me&password=secret")
-    for url in ("mysql://host/db", "sqlite:", "orders.db"):
+    for url in ("oracle://host/db", "sqlite:", "orders.db"):
         with pytest.raises(DatabaseError, match="no database that is known"):
             open_database(url)
 

@@ -17,7 +17,7 @@ from ottla.spark.connect.arrow_batches import arrow_batches
 from ottla.spark.connect.batch_progress import Progress, must_write
 from ottla.spark.connect.change_fold import Change, ChangeFold
 from ottla.spark.connect.checkpoint import batch_progress
-from ottla.spark.connect.database import DatabaseError, Session, Staging, TooManyRowsError, at_most, quoted_table
+from ottla.spark.connect.database import DatabaseError, Session, Staging, TooManyRowsError, at_most
 from ottla.spark.connect.database_target import CHANGE_COLUMNS, CHANGE_ORDER, Target
 
 _logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class BatchWriter:
         target = self.target
         rows = at_most(arrow_batches(frame), None if self._staging is None else target.staging_rows)
         if target.mode == "replace":
-            session.run(f"DELETE FROM {quoted_table(target.table)}")
+            session.run(f"DELETE FROM {target.database.dialect.quoted_table(target.table)}")
         if target.mode == "upsert":
             session.upsert(target.table, frame.columns, target.keys, rows)
         else:
@@ -102,7 +102,7 @@ class BatchWriter:
         columns = session.columns(target.table)
         if columns is None:
             raise DatabaseError(f"there is no table {target.table} in {target.database.shown_url} any more")
-        fold = ChangeFold(target.table, [column.name for column in columns], target.keys)
+        fold = ChangeFold(target.table, [column.name for column in columns], target.keys, target.database.dialect)
         for step in fold.steps(_ordered_changes(frame)):
             session.run(step.statement, step.rows)
 

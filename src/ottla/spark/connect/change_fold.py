@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from ottla.base.errors import OttlaError
-from ottla.spark.connect.database import SqlValue, insert_statement, quoted, quoted_table
+from ottla.spark.connect.database import SqlValue
+from ottla.spark.connect.sql import Dialect
 
 MAX_PENDING_KEYS = 10_000
 
@@ -45,8 +46,9 @@ class ChangeFold:
     """Takes changes in their order and gives statements. Keys are distinct between two barriers (a changed key, an
     emptied table), so within one the order of statements does not matter."""
 
-    def __init__(self, table: str, names: Sequence[str], keys: Sequence[str]) -> None:
+    def __init__(self, table: str, names: Sequence[str], keys: Sequence[str], dialect: Dialect) -> None:
         self._table = table
+        self._dialect = dialect
         self._names = frozenset(names)
         self._keys = list(keys)
         self._pending: dict[Key, _State] = {}
@@ -69,7 +71,7 @@ class ChangeFold:
                 self._pending[self._key(self._row(change.key or change.before))] = _State(None, whole=True)
             case "truncate":
                 self._pending.clear()
-                yield Step(f"DELETE FROM {quoted_table(self._table)}", [[]])
+                yield Step(f"DELETE FROM {self._quoted_table()}", [[]])
             case other:
                 raise ChangeError(f"there is no change {other!r}: it is insert, update, delete, truncate or snapshot")
 
@@ -92,22 +94,27 @@ class ChangeFold:
         pending, self._pending = self._pending, {}
         gone = [list(key) for key, state in pending.items() if state.row is None]
         if gone:
-            yield Step(f"DELETE FROM {quoted_table(self._table)} WHERE {self._matches_key()}", gone)
+            yield Step(f"DELETE FROM {self._quoted_table()} WHERE {self._matches_key()}", gone)
         for (whole, names), group in _by_columns(pending).items():
             rows = [row for _, row in group]
             if whole:
-                yield Step(insert_statement(self._table, names, self._keys), [list(row.values()) for row in rows])
+                yield Step(
+                    self._dialect.insert_statement(self._table, names, self._keys), [list(row.values()) for row in rows]
+                )
             else:
                 # Not an upsert: a row that is not there cannot be made from some of its columns.
                 yield self._update(names, rows, [key for key, _ in group])
 
     def _update(self, names: Sequence[str], rows: list[Row], keys: list[Key]) -> Step:
-        changes = ", ".join(f"{quoted(name)} = ?" for name in names)
-        statement = f"UPDATE {quoted_table(self._table)} SET {changes} WHERE {self._matches_key()}"
+        changes = ", ".join(f"{self._dialect.quoted(name)} = ?" for name in names)
+        statement = f"UPDATE {self._quoted_table()} SET {changes} WHERE {self._matches_key()}"
         return Step(statement, [[*row.values(), *key] for row, key in zip(rows, keys, strict=True)])
 
+    def _quoted_table(self) -> str:
+        return self._dialect.quoted_table(self._table)
+
     def _matches_key(self) -> str:
-        return " AND ".join(f"{quoted(key)} = ?" for key in self._keys)
+        return " AND ".join(f"{self._dialect.quoted(key)} = ?" for key in self._keys)
 
     def _key(self, row: Row) -> Key:
         try:

@@ -35,6 +35,23 @@ POSTGRESQL_TYPES = {
     "timestamp": "timestamp with time zone",
     "timestamp_ntz": "timestamp",
 }
+# A time goes in as UTC: TIMESTAMP would end in 2038. Texts are long ones, for TEXT ends at 64 KB.
+MYSQL_TYPES = {
+    "boolean": "boolean",
+    "tinyint": "tinyint",
+    "smallint": "smallint",
+    "int": "int",
+    "bigint": "bigint",
+    "float": "float",
+    "double": "double",
+    "string": "longtext",
+    "binary": "longblob",
+    "date": "date",
+    "timestamp": "datetime(6)",
+    "timestamp_ntz": "datetime(6)",
+}
+# An index needs a bound; three columns of this fit into the 3072 bytes that InnoDB gives a key.
+MYSQL_KEY_TYPES = {**MYSQL_TYPES, "string": "varchar(255)", "binary": "varbinary(255)"}
 # SQLite has neither times nor exact decimals: as text they keep every digit and sort as they should.
 SQLITE_TYPES = {
     "boolean": "INTEGER",

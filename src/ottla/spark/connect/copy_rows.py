@@ -8,8 +8,8 @@ import psycopg
 import pyarrow as pa
 from pyarrow import csv
 
-from ottla.spark.connect.database import quoted_list, quoted_table
-from ottla.spark.connect.staging_sql import MARKS
+from ottla.spark.connect.sql import STANDARD
+from ottla.spark.connect.staging_sql import MARKS, marked
 
 # Valid values are quoted and NULL is not: so an empty text stays apart from no text, as COPY reads them.
 _OPTIONS = csv.WriteOptions(include_header=False, quoting_style="all_valid")
@@ -26,18 +26,13 @@ def copy_batches(
 ) -> int:
     """Returns how many rows were copied. With `part` the rows get a staging table's three marks."""
     marks = () if part is None else MARKS
-    target = f"{quoted_table(table)} ({quoted_list([*names, *marks])})"
+    target = f"{STANDARD.quoted_table(table)} ({STANDARD.quoted_list([*names, *marks])})"
     count = 0
     with connection.cursor() as cursor, cursor.copy(f"COPY {target} FROM STDIN (FORMAT csv)".encode()) as copy:
         for batch in batches:
             columns = [_copied(column) for column in batch.columns]
             if part is not None:
-                size = batch.num_rows
-                columns += [
-                    pa.repeat(pa.scalar(part, pa.int32()), size),
-                    pa.repeat(pa.scalar(attempt, pa.int64()), size),
-                    pa.array(range(count, count + size), pa.int64()),
-                ]
+                columns += marked(batch.num_rows, part=part, attempt=attempt, first_row=count)
             out = pa.BufferOutputStream()
             csv.write_csv(pa.record_batch(columns, names=[*names, *marks]), out, _OPTIONS)
             copy.write(out.getvalue())

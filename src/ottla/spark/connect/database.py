@@ -1,12 +1,12 @@
 """What a sink needs of a database: transactions, a table's shape, rows in, and the memory of the last batch.
 
-SQLite and PostgreSQL implement it. SQL that both understand is here; nothing here opens a connection.
+SQLite, PostgreSQL and MySQL implement it; nothing here opens a connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -18,15 +18,20 @@ from pyspark.sql.types import StructType
 from ottla.base.errors import OttlaError
 from ottla.spark.connect.batch_progress import Progress
 from ottla.spark.connect.column_types import TableColumn
+from ottla.spark.connect.sql import Dialect
 
 PROGRESS_TABLE = "ottla_progress"
 
 SqlValue = str | int | float | bytes | bool | None
-"""What both drivers take as a parameter."""
+"""What every driver takes as a parameter."""
 
 
 class DatabaseError(OttlaError):
     """A database that cannot be used as asked; the message is for the person who set it up."""
+
+
+class DatabaseAwayError(DatabaseError):
+    """A database that could not be reached or could not finish just now: the same may well succeed later."""
 
 
 class TooManyRowsError(OttlaError):
@@ -42,6 +47,10 @@ class Session(Protocol):
 
     def unique_keys(self, table: str) -> list[frozenset[str]]:
         """The column sets that a unique index without a condition keeps unique."""
+        ...
+
+    def obstacle(self, table: str, names: Sequence[str], keys: Sequence[str]) -> str | None:
+        """What about an existing table keeps these columns from being written exactly once, with keys as an upsert."""
         ...
 
     def create_table(self, table: str, schema: StructType, keys: Sequence[str]) -> None:
@@ -66,12 +75,18 @@ class Session(Protocol):
         """The statement once for each row of parameters, which it names by `?`."""
         ...
 
+    def count(self, query: str) -> int:
+        """The one number that the query gives."""
+        ...
+
 
 class Filled(NamedTuple):
-    """A staging table that tasks have filled, and which attempts (part, attempt) of them count."""
+    """A staging table that tasks have filled, which attempts (part, attempt) of them count, and how many rows it got
+    from those."""
 
     staging: str
     attempts: tuple[tuple[int, int], ...]
+    row_count: int
 
 
 class Staging(Protocol):
@@ -93,6 +108,7 @@ class Staging(Protocol):
 
 
 class Database(Protocol):
+    dialect: Dialect
     shown_url: str
     """The address without its password, for messages."""
 
@@ -110,21 +126,33 @@ class Database(Protocol):
 
 
 def open_database(url: str, *, directory: Path | None = None) -> Database:
-    """`sqlite:path` (also `sqlite:///path`; relative to `directory`) or `postgresql://user@host:port/name`."""
+    """`sqlite:path` (also `sqlite:///path`; relative to `directory`), `postgresql://user@host:port/name` or
+    `mysql://user@host:port/name` (also `mariadb://`)."""
     scheme, colon, rest = url.partition(":")
     if scheme == "sqlite" and rest.removeprefix("///"):
         from ottla.spark.connect.sqlite import SqliteDatabase
 
         return SqliteDatabase((directory or Path()) / Path(rest.removeprefix("///")).expanduser())
     if scheme in ("postgresql", "postgres") and colon:
-        try:
+        with _driver_of("PostgreSQL"):
             from ottla.spark.connect.postgresql import PostgresDatabase
-        except ImportError as e:
-            raise DatabaseError("PostgreSQL needs its driver: pip install 'ottla[connect]'") from e
         return PostgresDatabase(url)
+    if scheme in ("mysql", "mariadb") and colon:
+        with _driver_of("MySQL"):
+            from ottla.spark.connect.mysql.database import MysqlDatabase
+        return MysqlDatabase(url)
     raise DatabaseError(
-        f"{scheme!r} is no database that is known here: write sqlite:path or postgresql://user@host/name"
+        f"{scheme!r} is no database that is known here: write sqlite:path, postgresql://user@host/name or "
+        "mysql://user@host/name"
     )
+
+
+@contextmanager
+def _driver_of(name: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as e:
+        raise DatabaseError(f"{name} needs its driver: pip install 'ottla[connect]'") from e
 
 
 def without_password(url: str) -> str:
@@ -132,42 +160,6 @@ def without_password(url: str) -> str:
     user, at, host = parts.netloc.rpartition("@")
     query = "&".join(item for item in parts.query.split("&") if not item.startswith("password="))
     return parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=query).geturl()
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quoted_table(table: str) -> str:
-    """A table's name, perhaps after its schema's and a dot."""
-    return ".".join(quoted(part) for part in table.split(".", 1))
-
-
-def quoted_list(names: Iterable[str]) -> str:
-    return ", ".join(quoted(name) for name in names)
-
-
-def conflict_clause(names: Sequence[str], keys: Sequence[str]) -> str:
-    """What an INSERT does about a row whose key is there: replace all other columns."""
-    others = [name for name in names if name not in keys]
-    if not others:
-        return f"ON CONFLICT ({quoted_list(keys)}) DO NOTHING"
-    changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
-    return f"ON CONFLICT ({quoted_list(keys)}) DO UPDATE SET {changes}"
-
-
-def insert_statement(table: str, names: Sequence[str], keys: Sequence[str] = ()) -> str:
-    """With keys it is an upsert."""
-    marks = ", ".join("?" * len(names))
-    statement = f"INSERT INTO {quoted_table(table)} ({quoted_list(names)}) VALUES ({marks})"
-    return f"{statement} {conflict_clause(names, keys)}" if keys else statement
-
-
-def create_statement(table: str, types: Mapping[str, str], keys: Sequence[str]) -> str:
-    parts = [f"{quoted(name)} {kind}" for name, kind in types.items()]
-    if keys:
-        parts.append(f"PRIMARY KEY ({quoted_list(keys)})")
-    return f"CREATE TABLE IF NOT EXISTS {quoted_table(table)} ({', '.join(parts)})"
 
 
 def at_most(batches: Iterable[pa.RecordBatch], max_rows: int | None) -> Iterator[pa.RecordBatch]:

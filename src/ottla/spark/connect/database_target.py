@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
-from ottla.spark.connect.column_types import TableSchemaError, check_columns, check_keys
-from ottla.spark.connect.database import Database
+from ottla.spark.connect.column_types import TableColumn, TableSchemaError, check_columns, check_keys
+from ottla.spark.connect.database import Database, Session
 
 STAGING_ROWS = 50_000
 """Above this many rows a batch is written by the tasks, where the database allows it."""
@@ -52,6 +52,7 @@ class Target:
         with self.database.transaction(read_only=True) as session:
             columns = session.columns(self.table)
             unique = session.unique_keys(self.table)
+            obstacle = None if columns is None else self._obstacle(session, columns, schema)
         if columns is None:
             if not self.create:
                 raise TableSchemaError(
@@ -59,8 +60,14 @@ class Target:
                 )
             return
         self._check_keys([column.name for column in columns], unique)
+        if obstacle is not None:
+            raise TableSchemaError(obstacle)
         if schema is not None and self.mode != "changes":
             check_columns(schema, columns, self.table)
+
+    def _obstacle(self, session: Session, columns: list[TableColumn], schema: StructType | None) -> str | None:
+        written = schema.names if schema is not None and self.mode != "changes" else [column.name for column in columns]
+        return session.obstacle(self.table, written, self.keys if self.mode in ("upsert", "changes") else ())
 
     def _check_options(self, output_mode: str | None) -> None:
         if self.mode not in FLOW_MODES:

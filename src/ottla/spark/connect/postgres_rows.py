@@ -25,8 +25,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.spark.connect.database import quoted, quoted_table
 from ottla.spark.connect.postgresql import Connection
+from ottla.spark.connect.sql import STANDARD
 
 BATCH_ROWS = 10_000
 _NUMERIC_OID = 1700
@@ -58,7 +58,7 @@ class PgColumn(NamedTuple):
     @property
     def expression(self) -> str:
         """How it is selected: types that Spark has no counterpart for, as their text."""
-        name = quoted(self.name)
+        name = STANDARD.quoted(self.name)
         return f"{name}::text" if self.spark_type == StringType() else name
 
 
@@ -76,7 +76,7 @@ def table_columns(connection: Connection, table: str) -> list[PgColumn]:
     rows = connection.execute(
         "SELECT attname, atttypid, atttypmod FROM pg_attribute "
         "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-        (quoted_table(table),),
+        (STANDARD.quoted_table(table),),
     ).fetchall()
     return [PgColumn(str(name), cast(int, oid), cast(int, modifier)) for name, oid, modifier in rows]
 

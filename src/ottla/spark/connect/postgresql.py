@@ -19,11 +19,10 @@ from ottla.spark.connect.database import (
     DatabaseError,
     SqlValue,
     Staging,
-    create_statement,
-    quoted_table,
     without_password,
 )
-from ottla.spark.connect.staging_sql import empty_copy, take_over
+from ottla.spark.connect.sql import STANDARD
+from ottla.spark.connect.staging_sql import ATTEMPT, PART, ROW, take_over
 
 CONNECT_TIMEOUT_S = 15
 _ARRIVALS = "ottla_arrivals"
@@ -43,6 +42,8 @@ def connect(url: str, *, autocommit: bool = False) -> Connection:
 
 
 class PostgresDatabase:
+    dialect = STANDARD
+
     def __init__(self, url: str) -> None:
         self.url = url
         self.shown_url = without_password(url)
@@ -62,9 +63,10 @@ class PostgresDatabase:
         return True
 
     def staging(self, sink: str) -> Staging:
-        from ottla.spark.connect.staging import PostgresStaging
+        from ottla.spark.connect.postgres_staging import PostgresStagingTables
+        from ottla.spark.connect.staging import TaskStaging
 
-        return PostgresStaging(self.url, sink)
+        return TaskStaging(PostgresStagingTables(self.url), sink)
 
 
 class PostgresSession:
@@ -75,7 +77,7 @@ class PostgresSession:
         rows = self._connection.execute(
             "SELECT attname, attnotnull AND NOT atthasdef AND attidentity = '' FROM pg_attribute "
             "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-            (quoted_table(table),),
+            (STANDARD.quoted_table(table),),
         ).fetchall()
         return [TableColumn(str(name), bool(required)) for name, required in rows] or None
 
@@ -84,9 +86,12 @@ class PostgresSession:
             "SELECT array_agg(attname::text) FROM pg_index JOIN pg_attribute ON attrelid = indrelid "
             "AND attnum = ANY(indkey[0:indnkeyatts - 1]) WHERE indrelid = to_regclass(%s) AND indisunique "
             "AND indpred IS NULL AND indexprs IS NULL GROUP BY indexrelid",
-            (quoted_table(table),),
+            (STANDARD.quoted_table(table),),
         ).fetchall()
         return [frozenset(cast(list[str], row[0])) for row in rows]
+
+    def obstacle(self, table: str, names: Sequence[str], keys: Sequence[str]) -> None:
+        return None
 
     def create_table(self, table: str, schema: StructType, keys: Sequence[str]) -> None:
         # Two sessions that create the same table at once would not wait for each other but fail.
@@ -94,7 +99,7 @@ class PostgresSession:
         types = {
             field.name: sql_type(field, POSTGRESQL_TYPES, "numeric({precision}, {scale})") for field in schema.fields
         }
-        self._connection.execute(create_statement(table, types, keys))
+        self._connection.execute(STANDARD.create_statement(table, types, keys))
 
     def claim(self, sink: str) -> None:
         if self.columns(PROGRESS_TABLE) is None:
@@ -135,14 +140,21 @@ class PostgresSession:
         columns = empty_copy(table, names)
         self._connection.execute(f"CREATE TEMPORARY TABLE {_ARRIVALS} ON COMMIT DROP AS {columns}")
         copy_batches(self._connection, _ARRIVALS, names, batches, part=0)
-        self._connection.execute(take_over(_ARRIVALS, table, names, keys, [(0, 0)]))
+        self._connection.execute(take_over(_ARRIVALS, table, names, keys, [(0, 0)], STANDARD))
 
     def run(self, statement: str, rows: Sequence[Sequence[SqlValue]] = ((),)) -> None:
         with self._connection.cursor() as cursor:
-            cursor.executemany(_with_psycopg_marks(statement), rows)
+            cursor.executemany(STANDARD.with_format_marks(statement), rows)
+
+    def count(self, query: str) -> int:
+        row = self._connection.execute(query.encode()).fetchone()
+        assert row is not None
+        return int(cast(int, row[0]))
 
 
-def _with_psycopg_marks(statement: str) -> str:
-    """`?` outside of quoted names becomes psycopg's `%s`; its own sign is doubled everywhere."""
-    pieces = statement.replace("%", "%%").split('"')
-    return '"'.join(piece if index % 2 else piece.replace("?", "%s") for index, piece in enumerate(pieces))
+def empty_copy(table: str, names: Sequence[str]) -> str:
+    """A query with the columns' own types and a staging table's marks, and no rows: for CREATE TABLE … AS."""
+    return (
+        f"SELECT {STANDARD.quoted_list(names)}, 0 AS {PART}, 0::bigint AS {ATTEMPT}, 0::bigint AS {ROW} "
+        f"FROM {STANDARD.quoted_table(table)} WITH NO DATA"
+    )

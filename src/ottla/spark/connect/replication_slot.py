@@ -12,9 +12,10 @@ from typing import NamedTuple, TypeVar, cast
 import psycopg
 
 from ottla.spark.connect.change_rows import PrimaryKeys
-from ottla.spark.connect.database import DatabaseError, quoted, quoted_table
+from ottla.spark.connect.database import DatabaseError
 from ottla.spark.connect.pgoutput import Column, Message, Relation, format_lsn, parse_lsn, parse_message
 from ottla.spark.connect.postgresql import Connection
+from ottla.spark.connect.sql import STANDARD
 
 PLUGIN = "pgoutput"
 _FETCH_ROWS = 5000
@@ -83,9 +84,9 @@ class ReplicationSlot:
     # Making and moving
 
     def create_publication(self, tables: Sequence[str]) -> None:
-        listed = ", ".join(quoted_table(table) for table in tables)
+        listed = ", ".join(STANDARD.quoted_table(table) for table in tables)
         what = f"FOR TABLE {listed}" if tables else "FOR ALL TABLES"
-        self._connection.execute(f"CREATE PUBLICATION {quoted(self._publication)} {what}".encode())
+        self._connection.execute(f"CREATE PUBLICATION {STANDARD.quoted(self._publication)} {what}".encode())
 
     def create(self) -> None:
         self._connection.execute("SELECT pg_create_logical_replication_slot(%s, %s)", (self._slot, PLUGIN))
@@ -131,7 +132,12 @@ class ReplicationSlot:
                     yield parse_message(cast(bytes, data))
 
     def _peek_parameters(self, upto_lsn: int | None, max_changes: int | None) -> tuple[object, ...]:
-        return self._slot, None if upto_lsn is None else format_lsn(upto_lsn), max_changes, quoted(self._publication)
+        return (
+            self._slot,
+            None if upto_lsn is None else format_lsn(upto_lsn),
+            max_changes,
+            STANDARD.quoted(self._publication),
+        )
 
     def _when_free(self, action: Callable[[], T]) -> T:
         deadline_s = time.monotonic() + _IN_USE_WAIT_S
@@ -184,9 +190,9 @@ class ReplicationSlot:
 
     def rows(self, table: PublishedTable) -> Iterator[tuple[str | None, ...]]:
         """All rows as they are now, values as the text that messages have too."""
-        names = ", ".join(quoted(column.name) for column in table.relation.columns)
+        names = ", ".join(STANDARD.quoted(column.name) for column in table.relation.columns)
         where = "" if table.row_filter is None else f" WHERE {table.row_filter}"
-        query = f"COPY (SELECT {names} FROM {quoted_table(table.name)}{where}) TO STDOUT"
+        query = f"COPY (SELECT {names} FROM {STANDARD.quoted_table(table.name)}{where}) TO STDOUT"
         with self._connection.cursor() as cursor, cursor.copy(query.encode()) as copy:
             for row in copy.rows():
                 yield cast("tuple[str | None, ...]", row)

@@ -15,20 +15,16 @@ from pyspark.sql.types import StructType
 
 from ottla.spark.connect.batch_progress import Progress
 from ottla.spark.connect.column_types import SQLITE_TYPES, TableColumn, sql_type
-from ottla.spark.connect.database import (
-    PROGRESS_TABLE,
-    DatabaseError,
-    SqlValue,
-    create_statement,
-    insert_statement,
-    quoted,
-)
+from ottla.spark.connect.database import PROGRESS_TABLE, DatabaseError, SqlValue
+from ottla.spark.connect.sql import STANDARD
 
 BUSY_TIMEOUT_S = 600
 """How long a writer waits for another one, which holds the whole file for as long as its batch takes."""
 
 
 class SqliteDatabase:
+    dialect = STANDARD
+
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.shown_url = f"sqlite:{self.path}"
@@ -87,14 +83,17 @@ class SqliteSession:
                 found.append(frozenset(str(row[2]) for row in self._pragma("index_info", name)))
         return found
 
+    def obstacle(self, table: str, names: Sequence[str], keys: Sequence[str]) -> None:
+        return None
+
     def _pragma(self, name: str, argument: str) -> list[tuple[object, ...]]:
         schema, dot, inner = argument.rpartition(".")
-        prefix = f"{quoted(schema)}." if dot else ""
-        return self._connection.execute(f"PRAGMA {prefix}{name}({quoted(inner)})").fetchall()
+        prefix = f"{STANDARD.quoted(schema)}." if dot else ""
+        return self._connection.execute(f"PRAGMA {prefix}{name}({STANDARD.quoted(inner)})").fetchall()
 
     def create_table(self, table: str, schema: StructType, keys: Sequence[str]) -> None:
         types = {field.name: sql_type(field, SQLITE_TYPES, "TEXT") for field in schema.fields}
-        self._connection.execute(create_statement(table, types, keys))
+        self._connection.execute(STANDARD.create_statement(table, types, keys))
 
     def claim(self, sink: str) -> None:
         """The transaction was begun as the only writer of the file."""
@@ -112,13 +111,13 @@ class SqliteSession:
     def save_progress(self, sink: str, progress: Progress) -> None:
         names = ("sink", "query_id", "batch_id", "offsets", "written_at")
         row = (sink, progress.query_id, progress.batch_id, json.dumps(progress.offsets), _stored(datetime.now(UTC)))
-        self._connection.execute(insert_statement(PROGRESS_TABLE, names, ("sink",)), row)
+        self._connection.execute(STANDARD.insert_statement(PROGRESS_TABLE, names, ("sink",)), row)
 
     def append(self, table: str, names: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:
-        self._insert(insert_statement(table, names), batches)
+        self._insert(STANDARD.insert_statement(table, names), batches)
 
     def upsert(self, table: str, names: Sequence[str], keys: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:
-        self._insert(insert_statement(table, names, keys), batches)
+        self._insert(STANDARD.insert_statement(table, names, keys), batches)
 
     def _insert(self, statement: str, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
@@ -127,6 +126,9 @@ class SqliteSession:
 
     def run(self, statement: str, rows: Sequence[Sequence[SqlValue]] = ((),)) -> None:
         self._connection.executemany(statement, rows)
+
+    def count(self, query: str) -> int:
+        return int(self._connection.execute(query).fetchone()[0])
 
 
 def _stored_column(column: pa.Array) -> list[object]:

@@ -1,4 +1,4 @@
-"""Big batches into PostgreSQL: the tasks copy their rows into a staging table, the driver takes them over.
+"""Big batches: the tasks write their rows into a staging table, the driver takes them over.
 
 A task may run more than once, and an attempt that was given up may still be writing. So every row names its attempt,
 and only attempts whose success Spark has reported are taken over.
@@ -9,70 +9,88 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
-import psycopg
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from ottla.spark.connect.copy_rows import copy_batches
-from ottla.spark.connect.database import Filled, Session, quoted_table
-from ottla.spark.connect.postgresql import connect
-from ottla.spark.connect.staging_sql import empty_copy, staging_prefix, take_over
+from ottla.spark.connect.database import DatabaseAwayError, Filled, Session
+from ottla.spark.connect.sql import Dialect
+from ottla.spark.connect.staging_sql import rows_of, staging_prefix, take_over
 
 _logger = logging.getLogger(__name__)
 
-_LOCK_TIMEOUT_MS = 5000
 _RESULT = pa.schema([("part", pa.int32()), ("attempt", pa.int64()), ("row_count", pa.int64())])
 
 
-class PostgresStaging:
-    def __init__(self, url: str, sink: str) -> None:
-        self._url = url
+class StagingTables(Protocol):
+    """What a kind of database does for staging. It travels to the tasks, so it holds an address and no connection."""
+
+    dialect: Dialect
+
+    def named(self, prefix: str) -> list[str]:
+        """The staging tables whose names begin so."""
+        ...
+
+    def create(self, staging: str, table: str, names: Sequence[str]) -> None:
+        """With the columns of `table` and the marks."""
+        ...
+
+    def write(
+        self, staging: str, names: Sequence[str], batches: Iterable[pa.RecordBatch], *, part: int, attempt: int
+    ) -> int:
+        """How many rows were written, and committed."""
+        ...
+
+    def drop(self, staging: str) -> bool:
+        """False if somebody still holds the table."""
+        ...
+
+
+class TaskStaging:
+    def __init__(self, tables: StagingTables, sink: str) -> None:
+        self._tables = tables
         self._prefix = staging_prefix(sink)
 
     def clean(self) -> None:
-        with connect(self._url, autocommit=True) as connection:
-            found = connection.execute(
-                "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND relpersistence = 'u' "
-                "AND starts_with(relname, %s)",
-                (self._prefix,),
-            ).fetchall()
-        for (name,) in found:
-            self._drop(str(name))
+        for name in self._tables.named(self._prefix):
+            self._drop(name)
 
     def fill(self, frame: DataFrame, table: str) -> Filled:
         staging = self._prefix + uuid.uuid4().hex[:8]
-        with connect(self._url, autocommit=True) as connection:
-            # Not logged: if the server loses it, the batch was not finished and is written again.
-            columns = empty_copy(table, frame.columns)
-            connection.execute(f"CREATE UNLOGGED TABLE {quoted_table(staging)} AS {columns}")
-        task = _CopyTask(self._url, staging, frame.columns)
+        self._tables.create(staging, table, frame.columns)
+        task = _WriteTask(self._tables, staging, frame.columns)
         results = frame.mapInArrow(task, "part int, attempt bigint, row_count bigint").collect()
-        return Filled(staging, tuple((row.part, row.attempt) for row in results))
+        attempts = tuple((row.part, row.attempt) for row in results)
+        return Filled(staging, attempts, sum(row.row_count for row in results))
 
     def take_over(
         self, session: Session, filled: Filled, table: str, names: Sequence[str], keys: Sequence[str]
     ) -> None:
-        if filled.attempts:
-            session.run(take_over(filled.staging, table, names, keys, filled.attempts))
+        if not filled.attempts:
+            return
+        dialect = self._tables.dialect
+        found = session.count(f"SELECT count(*) {rows_of(filled.staging, filled.attempts, dialect)}")
+        if found != filled.row_count:
+            raise DatabaseAwayError(
+                f"{found} of the {filled.row_count} rows that were staged are left: the server has lost the others in "
+                "a crash, and the batch has to be written again"
+            )
+        session.run(take_over(filled.staging, table, names, keys, filled.attempts, dialect))
 
     def drop(self, filled: Filled) -> None:
-        self._drop(quoted_table(filled.staging))
+        self._drop(filled.staging)
 
-    def _drop(self, table: str) -> None:
+    def _drop(self, staging: str) -> None:
         """An attempt that was given up may still hold the table; the next start tries again."""
-        with connect(self._url, autocommit=True) as connection:
-            connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT_MS}ms'")
-            try:
-                connection.execute(f"DROP TABLE IF EXISTS {table}")
-            except psycopg.errors.LockNotAvailable:
-                _logger.warning("the staging table %s is in use and stays until the next start", table)
+        if not self._tables.drop(staging):
+            _logger.warning("the staging table %s is in use and stays until the next start", staging)
 
 
-class _CopyTask:
-    def __init__(self, url: str, staging: str, names: Sequence[str]) -> None:
-        self._url = url
+class _WriteTask:
+    def __init__(self, tables: StagingTables, staging: str, names: Sequence[str]) -> None:
+        self._tables = tables
         self._staging = staging
         self._names = list(names)
 
@@ -80,6 +98,5 @@ class _CopyTask:
         context = TaskContext.get()
         assert context is not None
         part, attempt = context.partitionId(), context.taskAttemptId()
-        with connect(self._url) as connection:
-            count = copy_batches(connection, self._staging, self._names, batches, part=part, attempt=attempt)
+        count = self._tables.write(self._staging, self._names, batches, part=part, attempt=attempt)
         yield pa.record_batch([[part], [attempt], [count]], schema=_RESULT)

@@ -7,8 +7,8 @@ from typing import NamedTuple, cast
 
 import psycopg
 
-from ottla.spark.connect.database import quoted, quoted_table
 from ottla.spark.connect.postgresql import Connection, connect
+from ottla.spark.connect.sql import STANDARD
 from ottla.spark.connect.table_window import Condition, Order, Position
 
 
@@ -82,10 +82,10 @@ class TableFollower:
         """The place of the last row a window after `start` may hold; None if there is no row."""
         order = self._options.order
         condition = order.after(start).also(self._is_old_enough())
-        query = f"SELECT {order.listed} FROM {quoted_table(self._options.table)} WHERE {condition.text}"
+        query = f"SELECT {order.listed} FROM {STANDARD.quoted_table(self._options.table)} WHERE {condition.text}"
         if max_rows is not None:
             query = f"{query} ORDER BY {order.listed} LIMIT {max_rows:d}"
-        last_first = ", ".join(f"{quoted(column)} DESC" for column in order.columns)
+        last_first = ", ".join(f"{STANDARD.quoted(column)} DESC" for column in order.columns)
         rows = self._rows(f"SELECT * FROM ({query}) AS next ORDER BY {last_first} LIMIT 1", condition.parameters)
         return self._position(rows[0]) if rows else None
 
@@ -93,7 +93,7 @@ class TableFollower:
         # Without a delay too: a row from the future would move the end past rows that are yet to come.
         if self._options.order.timestamp is None:
             return Condition("TRUE", ())
-        column = quoted(self._options.order.timestamp)
+        column = STANDARD.quoted(self._options.order.timestamp)
         return Condition(f"{column} <= now() - %s * interval '1 millisecond'", (self._options.delay_ms,))
 
     def _position(self, row: tuple[object, ...]) -> Position:

@@ -15,9 +15,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ottla.spark.connect.database import quoted_table
 from ottla.spark.connect.postgres_rows import fetch_batches, spark_schema, table_columns
 from ottla.spark.connect.postgresql import connect
+from ottla.spark.connect.sql import STANDARD
 from ottla.spark.connect.table_follower import TableFollower, TableOptions
 from ottla.spark.connect.table_window import Condition, Position
 
@@ -135,7 +135,7 @@ def _select(options: TableOptions, schema: StructType, condition: Condition) -> 
     with connect(options.url) as connection:
         expressions = {column.name: column.expression for column in table_columns(connection, options.table)}
         selected = ", ".join(expressions[name] for name in schema.names)
-        query = f"SELECT {selected} FROM {quoted_table(options.table)} WHERE {condition.text}"
+        query = f"SELECT {selected} FROM {STANDARD.quoted_table(options.table)} WHERE {condition.text}"
         if options.order.columns:
             query = f"{query} ORDER BY {options.order.listed}"
         yield from fetch_batches(connection, query, condition.parameters, schema)

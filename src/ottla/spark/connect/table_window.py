@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ottla.base.errors import OttlaError
-from ottla.spark.connect.database import quoted
+from ottla.spark.connect.sql import STANDARD
 
 INCREMENTING, TIMESTAMP = "incrementing", "timestamp"
 
@@ -59,7 +59,7 @@ class Order(NamedTuple):
 
     @property
     def listed(self) -> str:
-        return ", ".join(quoted(column) for column in self.columns)
+        return ", ".join(STANDARD.quoted(column) for column in self.columns)
 
     def _place(self, position: Position) -> list[object]:
         values = {self.timestamp: position.timestamp, self.incrementing: position.incrementing}
@@ -71,7 +71,7 @@ class Order(NamedTuple):
     def after(self, position: Position) -> Condition:
         place = self._place(position)
         if place[0] is None:
-            every = " AND ".join(f"{quoted(column)} IS NOT NULL" for column in self.columns)
+            every = " AND ".join(f"{STANDARD.quoted(column)} IS NOT NULL" for column in self.columns)
             return Condition(every, ())
         return Condition(f"({self.listed}) > ({self._marks()})", tuple(place))
 

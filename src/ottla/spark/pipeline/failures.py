@@ -16,7 +16,7 @@ _PASSING = re.compile(
     r"ClusterUnreachable"
     r"|ConnectionError|Connection ?Refused|Connection ?Reset|ConnectionAborted|BrokenPipe"
     r"|\bTimeoutError\b|MetadataTimeoutError|DeliveryTimeoutError|SocketTimeout"
-    r"|OperationalError|database is locked|AdminShutdown|server closed the connection"
+    r"|OperationalError|DatabaseAwayError|database is locked|AdminShutdown|server closed the connection"
     r"|ExecutorLostFailure|executor \w+ exited|FetchFailed"
     r"|Python worker exited unexpectedly|Python worker failed to connect back"
     # Flows share views, and so parts of their plans: Spark notes things in one while it serialises the other (its cause

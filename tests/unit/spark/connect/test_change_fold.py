@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.spark.connect import change_fold
 from ottla.spark.connect.change_fold import Change, ChangeError, ChangeFold, Step
+from ottla.spark.connect.sql import STANDARD
 
 NAMES = ("id", "name", "note")
 Table = dict[int, dict[str, object]]
@@ -28,7 +29,7 @@ def change(
 
 
 def steps(*changes: Change) -> list[Step]:
-    return list(ChangeFold("t", NAMES, ("id",)).steps(changes))
+    return list(ChangeFold("t", NAMES, ("id",), STANDARD).steps(changes))
 
 
 def applied(changes: list[Change], start: Table) -> Table:
@@ -38,7 +39,7 @@ def applied(changes: list[Change], start: Table) -> Table:
     connection.executemany(
         "INSERT INTO t VALUES (?, ?, ?)", [(key, row["name"], row["note"]) for key, row in start.items()]
     )
-    for step in ChangeFold("t", NAMES, ("id",)).steps(changes):
+    for step in ChangeFold("t", NAMES, ("id",), STANDARD).steps(changes):
         connection.executemany(step.statement, step.rows)
     return {key: {"id": key, "name": name, "note": note} for key, name, note in connection.execute("SELECT * FROM t")}
 
@@ -91,7 +92,7 @@ def test_many_changes_of_a_row_are_one_statement() -> None:
 
 
 def test_digits_are_kept() -> None:
-    fold = ChangeFold("t", ("id", "amount"), ("id",))
+    fold = ChangeFold("t", ("id", "amount"), ("id",), STANDARD)
     after = '{"id":1,"amount":12345678901234567890.10}'
     (step,) = fold.steps([Change("insert", None, after, None)])
     assert step.rows == [["12345678901234567890.10", 1]]

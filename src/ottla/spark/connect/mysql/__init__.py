@@ -1,0 +1,1 @@
+"""MySQL and MariaDB, by PyMySQL: as a sink's database and as a source's."""

@@ -1,0 +1,100 @@
+"""Connections to MySQL and MariaDB: a session of known settings, and errors told apart by whether they can pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeAlias
+
+import pymysql
+from pymysql.constants import CR, ER
+from pymysql.cursors import Cursor
+
+from ottla.spark.connect.database import DatabaseAwayError, DatabaseError
+from ottla.spark.connect.mysql.address import Address
+
+CONNECT_TIMEOUT_S = 15
+LOCK_WAIT_S = 600
+"""How long a writer waits for another one of the same sink, which holds its row for as long as its batch takes."""
+
+Connection: TypeAlias = "pymysql.Connection[Cursor]"
+
+# Strict: a value that does not fit is refused and not cut. Backslashes escape, as the driver's own quoting assumes.
+_SQL_MODE = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+_SETTINGS = f"SET time_zone = '+00:00', innodb_lock_wait_timeout = {LOCK_WAIT_S}, net_write_timeout = {LOCK_WAIT_S}"
+
+_CONNECTION_KILLED = 1927  # MariaDB's own
+_LOST_IN_REPLICATION = 3101  # a conflict in a group of servers: the transaction was rolled back
+_PASSING = frozenset(
+    {
+        CR.CR_CONNECTION_ERROR,
+        CR.CR_CONN_HOST_ERROR,
+        CR.CR_SERVER_GONE_ERROR,
+        CR.CR_SERVER_LOST,
+        CR.CR_SERVER_LOST_EXTENDED,
+        ER.LOCK_DEADLOCK,
+        ER.LOCK_WAIT_TIMEOUT,
+        ER.CON_COUNT_ERROR,
+        ER.TOO_MANY_USER_CONNECTIONS,
+        ER.SERVER_SHUTDOWN,
+        ER.QUERY_INTERRUPTED,
+        ER.ABORTING_CONNECTION,
+        ER.NEW_ABORTING_CONNECTION,
+        ER.NET_READ_ERROR,
+        ER.NET_READ_INTERRUPTED,
+        ER.NET_ERROR_ON_WRITE,
+        ER.NET_WRITE_INTERRUPTED,
+        _CONNECTION_KILLED,
+        _LOST_IN_REPLICATION,
+    }
+)
+
+
+def connect(address: Address, *, autocommit: bool = False) -> Connection:
+    try:
+        connection = pymysql.connect(
+            **address.driver_options(),
+            autocommit=autocommit,
+            charset="utf8mb4",
+            connect_timeout=CONNECT_TIMEOUT_S,
+            program_name="ottla",
+            sql_mode=_SQL_MODE,
+            init_command=_SETTINGS,
+        )
+        # Each statement sees what is committed, which is what a writer that has waited for another one needs; and no
+        # locks on gaps between rows, over which tasks that write side by side would deadlock.
+        connection.query("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    except (pymysql.Error, OSError) as e:
+        raise _as_database_error(e, f"no connection to {address.shown_url}") from None
+    return connection
+
+
+@contextmanager
+def connected(address: Address, *, autocommit: bool = False) -> Iterator[Connection]:
+    """Committed at the end of the block, rolled back if it raises; its driver's errors become DatabaseErrors."""
+    connection = connect(address, autocommit=autocommit)
+    try:
+        yield connection
+        connection.commit()
+    except (pymysql.Error, OSError) as e:
+        raise _as_database_error(e, address.shown_url) from None
+    finally:
+        with suppress(pymysql.Error, OSError):
+            connection.rollback()
+        connection.close()
+
+
+def _as_database_error(error: Exception, where: str) -> DatabaseError:
+    """Without the driver's error as its cause: nearly all of those bear one name, whether they can pass or not."""
+    code, text = _code_and_text(error)
+    if isinstance(error, OSError) or code in _PASSING or isinstance(error, pymysql.InterfaceError):
+        return DatabaseAwayError(f"{where}: {text}")
+    return DatabaseError(f"{where}: {text}")
+
+
+def _code_and_text(error: Exception) -> tuple[int, str]:
+    match error.args:
+        case (int(code), text, *_):
+            return code, f"{text} ({code})"
+        case _:
+            return 0, str(error) or type(error).__name__
