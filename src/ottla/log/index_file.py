@@ -102,8 +102,7 @@ class IndexFile:
         """Drop all entries but the first `count`."""
         self.reopen_writable()
         with self._lock:
-            if self._memory is None or count >= self.entry_count:
-                return
+            assert self._memory is not None
             del self._memory[count * self.entry_size :]
             self.entry_count = count
             self._written = min(self._written, count)

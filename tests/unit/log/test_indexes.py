@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from itertools import accumulate
 from pathlib import Path
 
@@ -229,3 +230,29 @@ class TestTxnIndex:
         index.path.write_bytes(index.path.read_bytes() + damage)
         with pytest.raises(CorruptIndexError):
             TransactionIndex(index.path, 0).entries()
+
+    @pytest.mark.parametrize(
+        ("entries", "is_possible"),
+        [
+            ([(0, 0, 1, 0, 0)], False),
+            ([(1, 0, 0, 0, 0)], False),
+            ([(0, -1, BASE, BASE, BASE)], False),
+            ([(0, 0, BASE, BASE, BASE)], True),
+            ([(0, 0, BASE - 5, BASE, BASE)], True),
+            ([(0, 0, BASE - 5, BASE - 1, BASE)], False),
+            ([(0, 0, BASE + 1, BASE, BASE + 1)], False),
+            ([(0, 0, BASE + 1, BASE + 1, BASE)], False),
+            ([(0, 0, BASE, BASE + end, BASE + end) for end in (1, 2, 3)], True),
+            ([(0, 0, BASE, BASE + end, BASE + end) for end in (1, 1)], False),
+            ([(0, 0, BASE, BASE + end, BASE + end) for end in (1, 3, 2)], False),
+        ],
+    )
+    def test_what_is_an_entry(self, tmp_path: Path, entries: list[tuple[int, ...]], is_possible: bool) -> None:
+        path = tmp_path / "i.txnindex"
+        path.write_bytes(b"".join(struct.pack(">hqqqq", *entry) for entry in entries))
+        index = TransactionIndex(path, BASE)
+        if is_possible:
+            assert [tuple(entry) for entry in index.entries()] == [entry[1:] for entry in entries]
+        else:
+            with pytest.raises(CorruptIndexError, match="impossible entry"):
+                index.entries()

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import queue
 import socket
 import struct
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -645,3 +647,27 @@ def test_the_systems_buffers_can_be_chosen(run: RunAsync) -> None:
                 assert size <= connection._direct.getsockopt(socket.SOL_SOCKET, option) <= 2 * size
 
     run(check())
+
+
+@pytest.mark.parametrize("who", ["this side", "the peer"])
+def test_a_connection_that_has_ended_is_not_kept_by_its_timers(run: RunAsync, who: str) -> None:
+    async def end_with_a_request_on_its_way() -> weakref.ref[Connection]:
+        async with connected(broker := TinyBroker(), idle_ms=3_600_000) as (connection, server):
+            await connection.negotiate()
+            told: list[object] = []
+            connection.request_then(HeartbeatRequest(), HeartbeatResponse, told.append, version=4, timeout_ms=3_600_000)
+            while not broker.heartbeats:
+                await asyncio.sleep(0.001)
+            (connection if who == "this side" else server).close()
+            await connection.wait_closed()
+            assert [type(reply) for reply in told] == [KafkaError]
+            return weakref.ref(connection)
+
+    async def scenario() -> None:
+        ended = await end_with_a_request_on_its_way()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        gc.collect()
+        assert ended() is None
+
+    run(scenario())

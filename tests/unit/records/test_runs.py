@@ -137,3 +137,27 @@ def test_a_payload_that_ends_early_is_an_error(cut: int) -> None:
     short = header._replace(batch_length=header.batch_length - cut)
     with pytest.raises(CorruptBatchError):
         read_records(batch[: 61 + len(payload) - cut], short)
+
+
+@pytest.mark.parametrize(("what", "place"), [("length", 0), ("key", 5), ("value", 8)])
+def test_negative_sizes_make_no_run(what: str, place: int) -> None:
+    batch = build_batch([(b"kk", b"v" * 100, [], 1000)] * 10)
+    header = read_header(batch)
+    payload = bytearray(read_payload(batch, header))
+    size = len(payload) // 10
+    assert payload[:5] == bytes([2 * (size - 2) & 127 | 128, 1, 0, 0, 0]), "length, attributes, time and offset"
+    for number in range(10):
+        payload[number * size + place] |= 1
+    records: list[Record] = []
+    end = decode_run(
+        memoryview(payload),
+        0,
+        10,
+        0,
+        base_offset=0,
+        base_timestamp=header.base_timestamp,
+        append_time=None,
+        record_type=Record,
+        records=records,
+    )
+    assert (end, records) == (0, [])

@@ -143,6 +143,7 @@ class Runner:
         rebalance_timeout_ms: int = REBALANCE_MS,
         group: str = GROUP,
         client_id: str = "client",
+        client_host: str = "/127.0.0.1",
     ) -> object:
         token = self.token()
         chosen = (("range", subscription("orders")),) if protocols is None else protocols
@@ -160,7 +161,7 @@ class Runner:
             token,
             version=version,
             client_id=client_id,
-            client_host="/127.0.0.1",
+            client_host=client_host,
             new_member_id=f"uuid{next(self._ids)}",
             now_ms=self.now_ms,
         )

@@ -3,6 +3,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ottla.base.types import TopicPartition
 from ottla.client.core.producer.accumulator import Accumulator
@@ -172,3 +174,57 @@ def test_a_split_batch_keeps_records_numbers_and_place(count: int) -> None:
     for done in (batch, first, second):
         box.release(done)
     assert box.free_bytes == 10_000
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["append", "sticky"]), st.integers(0, 70)),
+        st.tuples(st.just("many"), st.integers(1, 60)),
+        st.tuples(st.sampled_from(["release", "split", "seal", "repair"]), st.integers(0, 5)),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS, st.sampled_from([200, 400, 40_000]), st.integers(1, 4))
+def test_memory_is_what_the_batches_hold_and_what_is_free(
+    steps: list[tuple[str, int]], batch_size: int, batches_that_fit: int
+) -> None:
+    box = accumulator(batch_size, buffer_memory=batches_that_fit * batch_size)
+    added = 0
+    for name, number in steps:
+        unfinished = list(box.incomplete)
+        chosen = unfinished[number % len(unfinished)] if unfinished else None
+        record: RecordFields = (None, b"x" * number, (), 1)
+        size = record_size(record)
+        match name:
+            case "append":
+                added += box.append("t", 1, record, size, 5) is not None
+            case "sticky":
+                added += box.append_sticky("t", (0,), 1, record, size, 5) is not None
+            case "many" if (batch := box.append_sticky("t", (0,), 1, record, size, 5)) is not None:
+                ends = [0, *itertools.accumulate([size] * 9)]
+                added += 1 + box.extend(batch, [record[1]] * 9, [number] * 9, ends, 0)
+            case "release" if chosen is not None:
+                chosen.seal()
+                added -= chosen.record_count
+                box.partitions[chosen.topic_partition].queue.remove(chosen)
+                box.release(chosen)
+            case "split" if chosen is not None and chosen.record_count > 1 and not chosen.parts:
+                chosen.seal()
+                queue = box.partitions[chosen.topic_partition]
+                queue.queue.remove(chosen)
+                for part in box.split(chosen):
+                    queue.put_back(part)
+                box.release(chosen)
+            case "seal":
+                box.close_open()
+            case "repair":
+                box.repair()
+        assert box.free_bytes + sum(batch.reserved for batch in box.incomplete) == box.buffer_memory
+        assert box.free_bytes >= 0
+        assert sum(batch.record_count for batch in box.incomplete) == added
+        for batch in box.incomplete:
+            assert batch.size <= batch_size or batch.record_count == 1
+            assert batch.room in (0, batch.reserved) or batch.parent is not None
+            assert batch.room == 0 or batch.size <= batch.room

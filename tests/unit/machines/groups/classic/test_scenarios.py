@@ -361,6 +361,13 @@ def test_a_static_member_comes_back_without_a_rebalance(runner: Runner) -> None:
     assert [member.member_id for member in reloaded.members] == [leader, reply.member_id]
 
 
+def test_a_static_member_may_come_back_from_elsewhere(runner: Runner) -> None:
+    static_group(runner, "i1")
+    runner.join(instance_id="i1", client_id="new", client_host="/10.0.0.9")
+    (member,) = runner.group.members
+    assert (member.client_id, member.client_host) == ("new", "/10.0.0.9")
+
+
 def test_the_former_self_of_a_static_member_is_fenced(runner: Runner) -> None:
     _, old_id = static_group(runner, "i1", "i2")
     runner.join(instance_id="i2")

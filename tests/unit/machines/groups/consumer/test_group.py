@@ -147,6 +147,7 @@ class TestOffsets:
                 ("a", 2, ErrorCode.STALE_MEMBER_EPOCH),
                 ("a", -1, ErrorCode.STALE_MEMBER_EPOCH),
                 ("b", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+                ("", 0, ErrorCode.UNKNOWN_MEMBER_ID),
                 ("", 1, ErrorCode.UNKNOWN_MEMBER_ID),
             ]:
                 with pytest.raises(KafkaError) as raised:
