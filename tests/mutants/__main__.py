@@ -10,6 +10,7 @@ import argparse
 import difflib
 import os
 import secrets
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,16 +28,33 @@ from tests.mutants.selection import (
     choose,
     find,
     listed,
+    modules,
     own_tests,
     source_of,
     wider_tests,
     written,
 )
-from tests.mutants.tracing import TRACED_PROCESS, Planned, Recorder, Trace, digest, function_around, plan
+from tests.mutants.tracing import (
+    TRACED_PROCESS,
+    Function,
+    Planned,
+    Recorder,
+    Trace,
+    digest,
+    function_around,
+    noted_by_processes,
+    plan,
+)
 
 _TRACES = ROOT / "build" / "mutants"
 _PATIENCE_S = 30.0
 _TRACING_S = 900.0
+_IMPORT_ALL = """
+import contextlib, sys
+for name in sys.argv[1:]:
+    with contextlib.suppress(ImportError):
+        __import__(name)
+"""
 
 
 class Bench:
@@ -47,6 +65,7 @@ class Bench:
         self._box_s = box_s
         self._copies = [Copy(folder / str(job)) for job in range(jobs)]
         self._traces: dict[str, Trace] = {}
+        self._imported = self._called_at_import()
         self._noticing: set[str] = set()
 
     def try_all(
@@ -106,8 +125,8 @@ class Bench:
             done(job, running.pop(job), outcome)
 
     def _run(self, copy: Copy, mutant: Mutant, files: Sequence[str]) -> Run:
-        name = function_around((copy.source / mutant.path).read_text(), mutant.edit.line)
-        function = None if name is None else (str(mutant.path), name)
+        name = function_around(source_of(mutant.path), mutant.edit.line)
+        function = None if name is None or (str(mutant.path), name) in self._imported else (str(mutant.path), name)
         chosen = plan(
             function, {file: self._traces[file] for file in files if file in self._traces}, self._box_s, _PATIENCE_S
         )
@@ -139,15 +158,26 @@ class Bench:
         self._keep_busy(next_run, done)
         self._traces |= {file: Trace.read(path) for file, path in kept.items()}
 
-    def _traced(self, copy: Copy, file: str, output: Path) -> Run:
+    def _called_at_import(self) -> set[Function]:
+        copy = self._copies[0]
+        processes, environment = self._traced_processes(copy)
+        names = [".".join(("ottla", *path.with_suffix("").parts)) for path in modules("")]
+        subprocess.run([sys.executable, "-c", _IMPORT_ALL, *names], env=os.environ | environment, check=True)
+        return noted_by_processes(processes)
+
+    def _traced_processes(self, copy: Copy) -> tuple[Path, dict[str, str]]:
+        """Where processes with this environment note what they call."""
         processes = Path(tempfile.mkdtemp(dir=self._folder))
         hook = Path(tempfile.mkdtemp(dir=self._folder))
         (hook / "sitecustomize.py").write_text(TRACED_PROCESS)
-        environment = {
+        return processes, {
             "PYTHONPATH": f"{copy.folder / 'src'}:{hook}",
             "MUTANTS_SOURCE": f"{copy.source}/",
             "MUTANTS_TRACE": str(processes),
         }
+
+    def _traced(self, copy: Copy, file: str, output: Path) -> Run:
+        processes, environment = self._traced_processes(copy)
         return Run(copy, [file], _TRACING_S, [Recorder(copy.source, processes, output)], environment)
 
 

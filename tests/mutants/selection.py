@@ -31,7 +31,7 @@ DECLARATIONS = (
 ONLY_SPEED = ("base/memory.py",)
 """Nothing in them can be seen but how long things take."""
 
-OWN_TESTS = {"testing": ("tests/testing",)}
+OWN_TESTS = {"broker/handlers": ("tests/unit/broker", "tests/integration"), "testing": ("tests/testing",)}
 """The layer's tests where they do not lie in the same place under tests/unit."""
 
 WIDER_TESTS = {
@@ -39,10 +39,10 @@ WIDER_TESTS = {
     "broker": (
         "tests/integration",
         "tests/testing",
-        "tests/access",
+        "tests/access/test_refusals.py",
+        "tests/access/test_quotas.py",
         "tests/interop/test_every_version.py",
         "tests/client/test_admin.py",
-        "tests/client/test_admin_cluster.py",
     ),
     "machines/groups": ("tests/interop/groups/test_rules.py", "tests/interop/groups/test_group_admin.py"),
     "machines/transactions": ("tests/interop/transactions",),
@@ -151,10 +151,7 @@ def own_tests(path: Path) -> tuple[str, ...]:
     for prefix, places in OWN_TESTS.items():
         if str(path).startswith(prefix):
             return _files(places)
-    folder = path.parent
-    while not any((ROOT / "tests" / "unit" / folder).rglob("test_*.py")):
-        folder = folder.parent
-    return _files((f"tests/unit/{folder}",))
+    return _files((f"tests/unit/{path.parts[0]}",))
 
 
 def wider_tests(path: Path) -> tuple[str, ...]:

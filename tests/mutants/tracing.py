@@ -60,8 +60,8 @@ class Trace(NamedTuple):
         callers = {(module, name): set(tests) for module, name, tests in content["callers"]}
         return cls(content["seconds"], callers)
 
-    def tests_of(self, function: Function | None) -> set[str]:
-        return set() if function is None else self.callers.get(function, set())
+    def tests_of(self, function: Function) -> set[str]:
+        return self.callers.get(function, set())
 
 
 class Recorder:
@@ -93,10 +93,8 @@ class Recorder:
             self._seconds[item.nodeid] = time.perf_counter() - began
 
     def pytest_sessionfinish(self) -> None:
-        for file in self._processes.iterdir():
-            for line in file.read_text().splitlines():
-                module, name = line.split(" ", 1)
-                self._callers[module, name].update(self._seconds)
+        for function in noted_by_processes(self._processes):
+            self._callers[function].update(self._seconds)
         callers = [(module, name, sorted(tests)) for (module, name), tests in self._callers.items()]
         self._output.write_text(json.dumps({"seconds": self._seconds, "callers": callers}))
 
@@ -112,6 +110,11 @@ class Recorder:
                 self._callers[module, code.co_qualname].add(self._test)
 
 
+def noted_by_processes(folder: Path) -> set[Function]:
+    lines = (line for file in folder.iterdir() for line in file.read_text().splitlines())
+    return {(module, name) for module, name in (line.split(" ", 1) for line in lines)}
+
+
 class Plan(NamedTuple):
     """The tests one mutant meets: in this order, and each for so long until it is taken for an endless loop."""
 
@@ -125,13 +128,13 @@ class Plan(NamedTuple):
 
 
 def plan(function: Function | None, traces: dict[str, Trace], box_s: float, patience_s: float) -> Plan:
-    """The callers of the function, the quickest files first, as many as fit into the box; all if nobody calls it.
+    """The callers of the function, the quickest files first, as many as fit into the box.
 
-    Code outside functions runs once, at import, and so does much of what is called from there.
+    Anyone may depend on code outside functions, and on what is called from there: for None, that is all tests.
     """
-    callers = {file: trace.tests_of(function) for file, trace in traces.items()}
-    if not any(callers.values()):
-        callers = {file: set(trace.seconds) for file, trace in traces.items()}
+    callers = {
+        file: set(trace.seconds) if function is None else trace.tests_of(function) for file, trace in traces.items()
+    }
     usual = {file: sum(traces[file].seconds[test] for test in tests) for file, tests in callers.items()}
     timeouts: dict[str, float] = {}
     spent = 0.0

@@ -111,7 +111,7 @@ TRACES = {
     [
         (("m.py", "f"), 60, ["quick.py::a", "quick.py::b", "slow.py::a"]),
         (("m.py", "f"), 1.5, ["quick.py::a", "quick.py::b"]),
-        (("m.py", "nobody's"), 60, ["other.py::a", "quick.py::a", "quick.py::b", "slow.py::a", "slow.py::b"]),
+        (("m.py", "nobody's"), 60, []),
         (None, 60, ["other.py::a", "quick.py::a", "quick.py::b", "slow.py::a", "slow.py::b"]),
     ],
 )
