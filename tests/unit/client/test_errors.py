@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from ottla.base.errors import KafkaError
 from ottla.base.types import TopicPartition
 from ottla.client import errors
 from ottla.client.core.producer.batch import copy_of
-from ottla.client.errors import ClientError, ErrorCode
+from ottla.client.errors import ClientError, ErrorCode, client_error, is_fatal
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ClientError)]
 ARGUMENTS: dict[str, Any] = {
@@ -55,3 +56,32 @@ def test_what_cannot_succeed_again_is_not_retriable() -> None:
     assert ClientError(code=code).retriable
     assert not ClientError(code=code, requires_abort=True).retriable
     assert not ClientError(code=code, fatal=True).retriable
+
+
+FATAL = {
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.SASL_AUTHENTICATION_FAILED,
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+}
+"""After these a client is of no more use."""
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_what_a_code_means_to_a_client(code: ErrorCode) -> None:
+    error = client_error(code, where="here")
+    assert (error.code, error.fatal, error.requires_abort) == (code, code in FATAL, False)
+    assert error.message.startswith("here: ")
+    assert is_fatal(error) is is_fatal(KafkaError(code=code)) is (code in FATAL)
+    # What ends the client needs no abort first.
+    assert client_error(code, requires_abort=True).requires_abort is (code not in FATAL)
+    assert client_error(code, "said so").message.startswith("said so")
+
+
+def test_a_code_of_the_future_is_shown_with_its_number() -> None:
+    assert client_error(31_999).code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "31999" in client_error(31_999).message
+    assert client_error(31_999, "but why").message == "but why"

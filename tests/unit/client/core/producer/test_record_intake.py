@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ottla.base.errors import InvalidConfigError
 from ottla.client.core.producer import record_intake
 from ottla.client.core.producer.accumulator import Accumulator
-from ottla.client.core.producer.batch import RecordMetadata
+from ottla.client.core.producer.batch import RecordMetadata, record_size
 from ottla.client.core.producer.options import ProducerSettings
 from ottla.client.core.producer.record_intake import ProducerRecord, RecordIntake, check_parts, listed
 from ottla.client.errors import ClientError, RecordTooLargeError, SerializationError
 from ottla.client.serdes.formats import StringSerde
+from ottla.records.batch import HEADER_SIZE
 from tests.log_lines import lines_of
 
 SETTINGS = ProducerSettings.parse({"bootstrap.servers": "x:1"})
@@ -109,3 +113,107 @@ def test_timestamps_have_bounds(timestamp_ms: int, is_fine: bool) -> None:
     else:
         with pytest.raises(SerializationError, match="timestamp"):
             intake().prepare(record)
+
+
+@pytest.mark.parametrize("timestamp_ms", [1.0, True, "1"])
+def test_timestamps_are_whole_numbers(timestamp_ms: Any) -> None:
+    with pytest.raises(SerializationError, match="timestamp"):
+        intake().prepare(ProducerRecord("t", b"x", timestamp_ms=timestamp_ms))
+
+
+@pytest.mark.parametrize(
+    ("partition", "is_fine"),
+    [(0, True), (2**31 - 1, True), (np.int32(7), True), (-1, False), (2**31, False), ("0", False)],
+)
+def test_partitions_have_bounds(partition: Any, is_fine: bool) -> None:
+    record = ProducerRecord("t", b"x", partition=partition)
+    if is_fine:
+        assert intake().prepare(record).partition == int(partition)
+    else:
+        with pytest.raises(SerializationError, match="partition must be"):
+            intake().prepare(record)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ((), ()),
+        ({}, ()),
+        ({"a": b"1", "b": None}, [("a", b"1"), ("b", None)]),
+        ([("a", b""), ("ä", b"")], [("a", b""), ("ä", b"")]),
+        (iter([("a", b"1")]), [("a", b"1")]),
+    ],
+)
+def test_headers_are_pairs(headers: Any, expected: Any) -> None:
+    assert intake().prepare(ProducerRecord("t", b"x", headers=headers)).headers == expected
+
+
+@pytest.mark.parametrize(
+    "headers", [5, ["a"], [("a",)], [("a", "1")], [(b"a", b"1")], [("a", b"1", 2)], {"\ud800": b""}]
+)
+def test_what_are_no_headers(headers: Any) -> None:
+    with pytest.raises(SerializationError, match="header"):
+        intake().prepare(ProducerRecord("t", b"x", headers=headers))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ProducerRecord("t"),
+        ProducerRecord("t", b"value"),
+        ProducerRecord("t", None, b"key"),
+        ProducerRecord("t", bytearray(b"value"), memoryview(b"key"), {"name": b"12", "none": None}),
+    ],
+)
+def test_the_size_is_what_batches_count(record: ProducerRecord) -> None:
+    prepared = intake().prepare(record)
+    assert prepared.size == record_size((prepared.key, prepared.value, prepared.headers, 0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"), [({"max.request.size": 500}, "max.request.size"), ({"buffer.memory": 500}, "buffer.memory")]
+)
+def test_a_record_has_to_fit_with_the_header_of_its_batch(settings: dict[str, int], name: str) -> None:
+    fitting = 500 - HEADER_SIZE - record_size((None, b"", (), 0))
+    parsed = ProducerSettings.parse({"bootstrap.servers": "x:1", "batch.size": 100, **settings})
+    box = Accumulator(batch_size=100, buffer_memory=500, delivery_timeout_ms=1, random_below=lambda bound: 0)
+    strict = RecordIntake(parsed, box)
+    assert strict.prepare(ProducerRecord("t", bytes(fitting))).size == 500 - HEADER_SIZE
+    assert strict.prepare_values("t", [b"", bytes(fitting)], 1) is not None
+    for too_much in (
+        lambda: strict.prepare(ProducerRecord("t", bytes(fitting + 1))),
+        lambda: strict.prepare_values("t", [bytes(fitting + 1), b""], 1),
+    ):
+        with pytest.raises(RecordTooLargeError, match=name):
+            too_much()
+    strict.take_any_size()
+    if name == "max.request.size":
+        assert strict.prepare(ProducerRecord("t", bytes(fitting + 1)))
+
+
+@given(st.lists(st.integers(0, 50).map(bytes), min_size=1))
+def test_many_values_are_measured_like_one(values: list[bytes]) -> None:
+    prepared = intake().prepare_values("t", values, 7)
+    assert prepared is not None
+    assert prepared.lengths == list(map(len, values))
+    sizes = [intake().prepare(ProducerRecord("t", value)).size for value in values]
+    assert list(prepared.ends) == [sum(sizes[:number]) for number in range(len(sizes) + 1)]
+    assert (prepared.topic, prepared.values, prepared.wall_ms) == ("t", values, 7)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_plain"),
+    [
+        ({}, True),
+        ({"key_serializer": str.encode}, False),
+        ({"value_serializer": str.encode}, False),
+        ({"partitioner": lambda *_: 0}, False),
+        ({"interceptors": [Appending(b"")]}, False),
+    ],
+)
+def test_only_plain_bytes_are_taken_many_at_once(options: dict[str, Any], is_plain: bool) -> None:
+    made = intake(**options)
+    assert made.is_plain is is_plain
+    assert (made.prepare_values("t", [b"x"], 1) is not None) is is_plain
+    assert made.prepare_values("t", [b"x", None], 1) is None
+    assert made.prepare_values("t", [bytearray()], 1) is None

@@ -1,0 +1,80 @@
+"""Receipts of many records: made on demand, and found by number wherever the records went."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.client.core.producer.batch import Batch, RecordMetadata
+from ottla.client.core.producer.receipts import Receipt, ReceiptRange
+from ottla.client.errors import ClientError, RecordTooLargeError
+
+
+def batch(records: int, partition: int = 0) -> Batch:
+    made = Batch("t", partition, (partition,), opened_ms=0, deadline_ms=1)
+    for _ in range(records):
+        made.add((None, b"v", (), 1), 10)
+    return made
+
+
+class Receipts(ReceiptRange[Receipt]):
+    _kind = Receipt
+
+
+def receipts() -> tuple[Receipts, Batch, Batch]:
+    """Two of the first batch from its second record on, three of the other."""
+    first, second = batch(3), batch(3, partition=1)
+    found = Receipts()
+    found.add(first, 1, 2)
+    found.add(second, 0, 3)
+    return found, first, second
+
+
+def places(found: list[Receipt]) -> list[tuple[int, int]]:
+    return [(receipt._batch.partition, receipt._index) for receipt in found]
+
+
+ALL = [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+
+
+def test_they_are_a_sequence() -> None:
+    found, _, _ = receipts()
+    assert len(found) == 5
+    assert places(list(found)) == ALL
+    assert places([found[number] for number in range(-5, 5)]) == ALL * 2
+    for number in (-6, 5):
+        with pytest.raises(IndexError, match=f"{number} of 5 records"):
+            found[number]
+
+
+@pytest.mark.parametrize("part", [slice(1, 3), slice(None, None, -1), slice(-2, None), slice(9, 20), slice(0, 5, 2)])
+def test_a_slice_is_a_list(part: slice) -> None:
+    found, _, _ = receipts()
+    assert places(found[part]) == ALL[part]
+
+
+def test_they_are_done_with_the_last_of_their_batches() -> None:
+    found, first, second = receipts()
+    first.announced = True
+    assert not found.done() and found[0].done() and not found[2].done()
+    second.announced = True
+    assert found.done()
+
+
+def test_outcomes_are_the_batches() -> None:
+    found, first, second = receipts()
+    first.succeed(100)
+    second.succeed(7)
+    assert [metadata.offset for metadata in found._outcomes()] == [101, 102, 7, 8, 9]
+    assert found[0]._outcome() == RecordMetadata(*first.metadata(1))
+
+
+def test_one_culprit_raises_its_own_error_and_never_the_same_object() -> None:
+    found, first, _ = receipts()
+    first.fail(ClientError("the others"), {2: RecordTooLargeError("this one")})
+    with pytest.raises(RecordTooLargeError, match="this one") as raised:
+        found[1]._outcome()
+    with pytest.raises(RecordTooLargeError) as again:
+        found[1]._outcome()
+    assert raised.value is not again.value
+    with pytest.raises(ClientError, match="the others"):
+        found[0]._outcome()
