@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import ssl
 import threading
 import urllib.error
 import urllib.parse
@@ -23,16 +24,25 @@ _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _TRY_ANOTHER = 500
 _TRY_LATER = (408, 429)
 """The request took too long, or too many were made."""
+_NOT_FOUND = (40401, 40402, 40403)
+"""There is no such subject, version or schema. A 404 without one of these comes from something else than a registry."""
 
 
 class SchemaRegistryError(ClientError):
-    """The registry could not be reached or refused. `status` is HTTP's, None if there was no answer."""
+    """The registry could not be reached or refused. `status` is HTTP's, None if there was no answer; `error_code` is
+    the registry's own, None if it gave none."""
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
-    def __init__(self, message: str, *, status: int | None = None) -> None:
+    def __init__(self, message: str, *, status: int | None = None, error_code: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.error_code = error_code
+
+    @property
+    def is_not_found(self) -> bool:
+        """The registry has no such subject, version or schema."""
+        return self.error_code in _NOT_FOUND
 
     @property
     def retriable(self) -> bool:
@@ -47,15 +57,25 @@ class RegisteredSchema(NamedTuple):
     references: tuple[RegisteredSchema, ...] = ()
     """Schemas that this one uses by name, those that others need first."""
 
+    def texts_of_references(self) -> list[str]:
+        """The schemas that this one needs, in the order in which they can be parsed."""
+        return [text for each in self.references for text in (*each.texts_of_references(), each.text)]
+
 
 class SchemaRegistry:
     """`urls` are the addresses of one registry; the next is tried where one does not answer.
 
-    Credentials are given as `auth`, or in an address (http://user:password@host:8081, with %40 for an @ in them).
+    Credentials are given as `auth`, or in an address (http://user:password@host:8081, with %40 for an @ in them). For
+    https, `ca_certificates` (PEM) are those to trust instead of the system's.
     """
 
     def __init__(
-        self, urls: str | Sequence[str], *, auth: tuple[str, str] | None = None, timeout_ms: int = 10_000
+        self,
+        urls: str | Sequence[str],
+        *,
+        auth: tuple[str, str] | None = None,
+        timeout_ms: int = 10_000,
+        ca_certificates: str | None = None,
     ) -> None:
         if auth is not None and not _is_pair(auth):
             raise ValueError("the auth of a schema registry is a user and a password: auth=(user, password)")
@@ -70,7 +90,8 @@ class SchemaRegistry:
         if len(known) > 1:
             raise ValueError("a schema registry has one user and password, but different ones were given")
         self._urls = [address.url for address in addresses]
-        self._opener = urllib.request.build_opener(_Redirects)
+        context = ssl.create_default_context(cadata=ca_certificates)
+        self._opener = urllib.request.build_opener(_Redirects, urllib.request.HTTPSHandler(context=context))
         self._timeout_s = timeout_ms / 1000
         self._headers = {"Accept": f"{_CONTENT_TYPE}, application/json", "Content-Type": _CONTENT_TYPE}
         for credentials in known:
@@ -88,6 +109,11 @@ class SchemaRegistry:
                 answer = self._ask("GET", f"/schemas/ids/{schema_id}", f"schema id {schema_id}")
                 self._schemas[schema_id] = self._parse(answer)
             return self._schemas[schema_id]
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """The newest schema of a subject, asked for each time."""
+        path = f"/subjects/{_quote(subject)}/versions/latest"
+        return self._parse(self._ask("GET", path, f"subject {subject}"))
 
     def register(self, subject: str, schema: str, *, schema_type: str = "AVRO") -> int:
         """The id of the schema under the subject, where it is added if it is new and compatible."""
@@ -133,7 +159,7 @@ class SchemaRegistry:
                     answer = json.load(response)
             except urllib.error.HTTPError as e:
                 with e:
-                    failure = SchemaRegistryError(f"{what}: {_complaint(e, url)}", status=e.code)
+                    failure = _refusal(e, url, what)
                 if e.code < _TRY_ANOTHER:
                     raise failure from None
             except (OSError, HTTPException) as e:
@@ -192,13 +218,15 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
-def _complaint(error: urllib.error.HTTPError, url: str) -> str:
+def _refusal(error: urllib.error.HTTPError, url: str, what: str) -> SchemaRegistryError:
     """The registry says what is wrong in JSON; whatever stands before it, in whatever it likes."""
     try:
-        message = json.load(error)["message"]
+        answer = json.load(error)
+        message, error_code = answer["message"], answer.get("error_code")
     except (ValueError, KeyError, TypeError):
-        message = error.reason
-    return f"the schema registry at {url} answered {error.code}: {message}"
+        message, error_code = error.reason, None
+    told = f"{what}: the schema registry at {url} answered {error.code}: {message}"
+    return SchemaRegistryError(told, status=error.code, error_code=error_code)
 
 
 def _quote(subject: str) -> str:

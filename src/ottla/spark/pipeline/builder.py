@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from ottla.spark.pipeline.functions import FUNCTION_PATH
 from ottla.spark.pipeline.model import Flow, Model, Restarts, Sink, Source, Table, View
 from ottla.spark.pipeline.parts import DeadLetterPart, TablePart, sink_class, source_class
 from ottla.spark.pipeline.problems import Problem, SpecError, suggestion
@@ -22,7 +23,6 @@ MODES = ("append", "update", "complete")
 AVAILABLE_NOW = "available-now"
 _FRAME_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_FUNCTION = re.compile(r"[^:]+:[A-Za-z_]\w*")
 
 
 def build_model(root: Section, functions: Mapping[str, Callable[..., Any]] | None = None) -> Model:
@@ -162,7 +162,7 @@ class _Builder:
         function = self._functions.get(name) or section.take("python", str, None)
         if (sql is None) == (function is None):
             section.fail("sql", "give it either 'sql' or 'python'")
-        if isinstance(function, str) and not _FUNCTION.fullmatch(function):
+        if isinstance(function, str) and not FUNCTION_PATH.fullmatch(function):
             section.fail("python", f"{function!r} names no function; write 'module:function' or 'file.py:function'")
         watermark_section = section.take_section("watermark")
         watermark = None

@@ -69,6 +69,8 @@ class TopicSink:
     def prepare(self) -> None:
         if self._new_topic is not None:
             create_topic(self._client_options, self._new_topic)
+        if self._format is not None:
+            self._format.prepare()
 
     def writer(self, frame: DataFrame, *, flow: FlowContext) -> DataStreamWriter:
         rows = self._records(frame)

@@ -41,7 +41,7 @@ class CsvFormat:
         value = f.col("value")
         text = value.cast("string")
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-        columns = with_corrupt(schema).simpleString().removeprefix("struct<").removesuffix(">")
+        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in with_corrupt(schema))
         parsed = f.from_csv(text, columns, options)
         is_line = parsed.isNotNull() & parsed[CORRUPT].isNull() & (f.length(text) > 0)
         error = not_text(value, text).when(~is_line, f.lit("the value is not a line of CSV that fits the schema"))

@@ -60,6 +60,9 @@ class JsonObjects:
     def check(self) -> Sequence[Finding]:
         return []
 
+    def prepare(self) -> None:
+        pass
+
     def encode(self, rows: DataFrame) -> Column:
         columns = f.struct(*(f.col(f"`{name}`") for name in rows.columns))
         return f.to_json(columns, {"ignoreNullFields": "false"})

@@ -15,8 +15,11 @@ SOURCE_FORMATS = {
     "text": f"{_HERE}.text:TextFormat",
     "json": f"{_HERE}.json:JsonFormat",
     "csv": f"{_HERE}.csv:CsvFormat",
+    "avro": f"{_HERE}.avro.format:AvroFormat",
+    "protobuf": f"{_HERE}.protobuf.format:ProtobufFormat",
+    "python": f"{_HERE}.python:PythonFormat",
 }
-SINK_FORMATS = {"json": f"{_HERE}.json:JsonObjects"}
+SINK_FORMATS = {"json": f"{_HERE}.json:JsonObjects", "avro": f"{_HERE}.avro.format:AvroRows"}
 _WITHOUT_SCHEMA = (RAW, "text")
 
 
@@ -42,5 +45,5 @@ def _made(section: Section, name: str, formats: dict[str, str]) -> Any:
     try:
         found = getattr(import_module(module_name), class_name)
     except ImportError as e:
-        section.fail("format", f"format {name} cannot be loaded: {e}")
+        section.fail("format", f"format {name} needs {e.name}: pip install 'ottla[spark,{name}]'")
     return found.from_section(section)

@@ -34,8 +34,11 @@ class SourceFormat(Protocol):
 
     has_columns: ClassVar[bool]
     """Whether what is read is a struct, whose fields are the rows' columns; otherwise it is a column `value`."""
-    inputs: ClassVar[tuple[str, ...]]
-    """The columns of a record that `decode` looks at."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns of a record that `decode` looks at."""
+        ...
 
     @classmethod
     def from_section(cls, section: Section) -> Self:
@@ -58,6 +61,10 @@ class SinkFormat(Protocol):
     def from_section(cls, section: Section) -> Self: ...
 
     def check(self) -> Sequence[Finding]: ...
+
+    def prepare(self) -> None:
+        """Called when all checks have passed, before the rows are asked to be encoded for the last time."""
+        ...
 
     def encode(self, rows: DataFrame) -> Column:
         """The value of a record, from all columns of the rows; SpecError if they cannot be written so."""
