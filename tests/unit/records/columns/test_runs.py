@@ -142,3 +142,33 @@ def test_attributes_of_records_may_be_anything() -> None:
     assert [record.value for record in records] == [b"v" * 50] * 50
     assert decoded(batch, uses_runs=True)[0]["value"] == [b"v" * 50] * 50
     assert runs_of([(None, b"v" * 50, [], NOW_MS)] * 50)[0] == [50]
+
+
+@pytest.mark.parametrize("key_size", [0, 3, 8, 9, 17, 40])
+@pytest.mark.parametrize("ms_per_row", [0, 1])
+@pytest.mark.parametrize("at", [1, 30, 60, 61])
+def test_a_shorter_value_with_headers_may_make_a_record_of_the_same_size(
+    key_size: int, ms_per_row: int, at: int
+) -> None:
+    key = b"k" * key_size
+    rows: list[RecordFields] = [(key, b"v" * 40, [], NOW_MS + index * ms_per_row) for index in range(62)]
+    rows[at] = (key, b"v" * 38, [("", b"")], rows[at][3])
+    batch = build_batch(rows)
+    assert (len(batch) - HEADER_SIZE) % 62 == 0, "all records have the same size"
+    found = decoded(batch, uses_runs=True)
+    assert found == decoded(batch, uses_runs=False)
+    assert found[0]["value"] == [row[1] for row in rows]
+
+
+def test_a_run_of_one_time_is_read_at_once() -> None:
+    def kinds(ms_per_row: int, count: int) -> list[tuple[int, bool]]:
+        batch = build_batch(
+            [(b"key", bytes([index % 251]) * 40, [], NOW_MS + index * ms_per_row) for index in range(count)]
+        )
+        numbers = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        found = read_runs(batch, np.frombuffer(batch, np.uint8), HEADER_SIZE, len(batch), *numbers)
+        assert found is not None
+        return [(run.rows, run.is_even) for run in found]
+
+    assert kinds(0, 9000) == [(64, True), (8128, True), (808, True)]
+    assert kinds(1, 1000) == [(64, False), (936, False)]
