@@ -1,0 +1,62 @@
+"""A broker in this process, asked without sockets: messages in, messages out, in any version."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.dispatch import Dispatch
+from ottla.broker.node import Broker
+from ottla.broker.startup import start_broker
+from ottla.net.service import Deferred
+from ottla.wire.apis import response_class
+from ottla.wire.header import encode_request_frame, read_response_header
+from ottla.wire.message import Request
+from tests.unit.broker.local_connection import connected
+from tests.waiting import in_time
+
+
+class RunningBroker:
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self.broker = broker
+        self._loop = loop
+        self._dispatch = Dispatch(broker, broker.handlers)
+        self._connection = connected(broker)
+
+    def ask(self, request: Request, version: int | None = None) -> Any:
+        """What the broker answers, as soon as it does; the newest version it serves unless another one is named."""
+        version = self.broker.handlers[request.API_KEY].max_version if version is None else version
+        return self._loop.run_until_complete(in_time(self._ask(request, version)))
+
+    async def _ask(self, request: Request, version: int) -> Any:
+        frame = memoryview(bytearray(encode_request_frame(request, version, 77, "tester")[4:]))
+        outcome = self._dispatch.handle(self._connection, frame)
+        self._dispatch.settle()
+        while isinstance(outcome, Deferred) and outcome.pieces is None:
+            await asyncio.sleep(0.001)
+        pieces = outcome.pieces if isinstance(outcome, Deferred) else outcome
+        data = b"".join(
+            piece if isinstance(piece, bytes | memoryview) else os.pread(piece.file.fd, piece.length, piece.position)
+            for piece in pieces
+        )[4:]
+        _, position = read_response_header(data, request.API_KEY, version)
+        return response_class(request.API_KEY).decode(data, version, position)[0]
+
+
+@contextmanager
+def running_broker(data_dir: Path, **settings: object) -> Iterator[RunningBroker]:
+    """`settings` have underscores for dots."""
+    loop = asyncio.new_event_loop()
+    given = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data_dir)}
+    given |= {name.replace("_", "."): str(value) for name, value in settings.items()}
+    broker = loop.run_until_complete(start_broker(BrokerConfig(given)))
+    try:
+        yield RunningBroker(broker, loop)
+    finally:
+        loop.run_until_complete(broker.stop())
+        loop.close()
