@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +23,8 @@ from ottla.spark.pipeline.formats.avro.types import (
 )
 
 _MICROS_PER_UNIT = {"timestamp-millis": 1000, "local-timestamp-millis": 1000}
+_EXACT = Context(prec=76)
+"""What a context has by default is less than the digits of a decimal."""
 _NANOS_PER_UNIT = {"time-millis": 1_000_000, "time-micros": 1000}
 
 
@@ -40,7 +42,7 @@ def _value(default: Any, kind: AvroType) -> Any:
             return _of_union(default, kind)
         case Primitive(logical="decimal") | Fixed(logical="decimal"):
             digits = int.from_bytes(default.encode("latin-1"), "big", signed=True)
-            return Decimal(digits).scaleb(-kind.scale)
+            return Decimal(digits).scaleb(-kind.scale, _EXACT)
         case Primitive(kind="bytes") | Fixed():
             return default.encode("latin-1")
         case Primitive(logical=str(logical)) if isinstance(default, int):

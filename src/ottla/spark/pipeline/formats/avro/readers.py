@@ -84,9 +84,9 @@ class BytesReader:
     def _some_text(self, batch: Batch, lanes: Lanes, data: Any) -> tuple[Any, Lanes]:
         texts = [_as_text(octets) for octets in data.to_pylist()]
         is_wrong = np.array([text is None for text in texts], np.bool_)
-        return pa.array(texts, pa.string()), lanes.moved(
-            batch.fail(lanes, is_wrong, f"{self._where}: a text is not UTF-8")
-        )
+        lanes = lanes.moved(batch.fail(lanes, is_wrong, f"{self._where}: a text is not UTF-8"))
+        # Not null: it may be the key of a map.
+        return pa.array((text or "" for text in texts), pa.string()), lanes
 
 
 class DecimalReader:
