@@ -18,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3.14 python3.13 python3.12 python3.11 p
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run broker check test lint format generate docs crash crash-transactions network mutants bench clean tools
+.PHONY: help setup run broker check test lint format generate docs crash crash-transactions crash-mirror network mutants bench clean tools
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ crash: $(STAMP) ## Kill a broker under load (KILLS=100) at seeded moments (SEED=
 
 crash-transactions: $(STAMP) ## Kill brokers and clients (KILLS=100, SEED=…) in the middle of transactions: all or nothing, exactly once
 	$(BIN)/python -u -m tests.crash.transaction_run --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+crash-mirror: $(STAMP) ## Kill a mirror's driver, Java process and brokers (KILLS=…, SEED=…) while records come: each is copied once
+	$(BIN)/python -u -m tests.crash.mirror_run $(if $(filter command,$(origin KILLS)),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
 
 network: $(STAMP) ## A million records over a bad network (RECORDS=…, SEED=…): none lost, doubled or reordered
 	$(BIN)/python -u -m tests.client.network_run --records $(RECORDS) $(if $(SEED),--seed $(SEED))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli import mirrored_groups
 from ottla.cli.terminal import INTERRUPTED, errors_told, fail, new_app, parse_pairs, run_app
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def main(arguments: list[str]) -> int:
     app = new_app()
     app.command("run", short_help="run a pipeline")(run)
     app.command("check", short_help="look for what would keep it from running")(check)
+    app.command("groups", short_help="move groups to the target of a mirror")(groups)
     app.callback(no_args_is_help=True)(_pipeline)
     return run_app(app, "pipeline", arguments)
 
@@ -73,6 +75,21 @@ def check(
         pipeline.check(master=master)
         model = pipeline.model()
         print(f"{file}: fine, {len(model.flows)} flow{'s' if len(model.flows) != 1 else ''}")
+
+
+def groups(
+    file: _FILE,
+    group: mirrored_groups.GROUP = None,
+    mirror: mirrored_groups.MIRROR = None,
+    execute: mirrored_groups.EXECUTE = False,
+    rewind: mirrored_groups.REWIND = False,
+    set_: _SET = None,
+) -> None:
+    """Show where groups of a mirror's source go on reading on its target, and with --execute move them there."""
+    with errors_told():
+        pipeline = _load(file, None, set_)
+        if not mirrored_groups.move_groups(pipeline, group, mirror, execute=execute, rewind=rewind):
+            raise SystemExit(1)
 
 
 def _load(file: Path, bootstrap_server: str | None, settings: list[str] | None) -> Pipeline:

@@ -18,8 +18,8 @@ _log = logging.getLogger(__name__)
 _COMMIT_TIMEOUT_MS = 10_000
 _CLOSE_TIMEOUT_S = 15.0
 
-FindCluster = Callable[[str], Mapping[str, str] | None]
-"""The client settings of the cluster a topic is in; None if it is in none that is known."""
+FindCluster = Callable[[str, str], Mapping[str, str] | None]
+"""The client settings of the cluster that a group reads a topic in; None if it is none that is known."""
 
 
 class GroupCommits:
@@ -73,7 +73,7 @@ class GroupCommits:
     def _commit(self, group_id: str, offsets: dict[TopicPartition, int]) -> None:
         by_cluster: dict[tuple[tuple[str, str], ...], dict[TopicPartition, int]] = {}
         for partition, offset in offsets.items():
-            settings = self._find_cluster(partition.topic)
+            settings = self._find_cluster(group_id, partition.topic)
             if settings is not None:
                 known = tuple(sorted((name, text) for name, text in settings.items() if name in ADMIN_OPTIONS))
                 by_cluster.setdefault(known, {})[partition] = offset

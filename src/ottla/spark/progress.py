@@ -150,7 +150,7 @@ def track_lag(
     else:
         fixed = group_id
         chosen = (lambda progress: fixed) if isinstance(fixed, str) else fixed
-    tracker = LagTracker(spark, GroupCommits(lambda topic: settings), chosen)
+    tracker = LagTracker(spark, GroupCommits(lambda group_id, topic: settings), chosen)
     spark.streams.addListener(tracker)
     return tracker
 

@@ -143,8 +143,11 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         batch = _micro_batch(options, context, self._planned_ms)
         if batch is None:
             raise OttlaError("the task is not part of a micro-batch: Spark has given it no query id or no batch id")
-        rows = Rows(iterator, options.topic)
+        rows = self._rows(iterator)
         return _task_message(write_task(options.producer, options.admin, batch, context.partitionId(), rows), batch)
+
+    def _rows(self, batches: Iterable[Any]) -> Rows:
+        return Rows(batches, self._options.topic)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         batch = _batch_of(messages)

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+from ottla.base.types import TopicPartition
+from ottla.client.core.producer.encoded_batch import SentRows
 from ottla.client.sync import Producer, TableFuture
 from ottla.spark.sink_options import SinkSchemaError
 
@@ -46,19 +48,29 @@ class Rows:
 
     def send(self, producer: Producer) -> int:
         """Sends all rows and waits until they are stored; raises the first error there is. Gives their number."""
-        under_way: deque[TableFuture] = deque()
+        under_way: deque[tuple[Any, TableFuture]] = deque()
         count = 0
         for batch in self._take():
             if self._topic is None:
                 _check_topics(batch)
             partition_column = "partition" if "partition" in batch.schema.names else None
-            under_way.append(producer.send_arrow(self._topic, batch, partition_column=partition_column))
+            noted = self._note(batch)
+            under_way.append((noted, producer.send_arrow(self._topic, batch, partition_column=partition_column)))
             count += batch.num_rows
-            while under_way and under_way[0].done():
-                under_way.popleft().result()
-        for future in under_way:
-            future.result()
+            while under_way and under_way[0][1].done():
+                self._settle(*under_way.popleft())
+        for noted, future in under_way:
+            self._settle(noted, future)
         return count
+
+    def _settle(self, noted: Any, future: TableFuture) -> None:
+        self._stored(noted, future.result())
+
+    def _note(self, batch: Any) -> Any:
+        """What `_stored` needs to know of a batch, which is not kept that long itself."""
+
+    def _stored(self, noted: Any, sent: dict[TopicPartition, SentRows]) -> None:
+        """Where rows of a batch that was noted are now."""
 
 
 def _check_topics(batch: Any) -> None:

@@ -92,12 +92,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next_end(self, start: Offsets, limit: ReadLimit) -> Offsets:
         logs = self._topics.logs()
         made_anew = self._take_note(logs)
+        start = self._begins_in(start, logs)
         latest = logs.latest if self._final is None else _capped(logs.latest, self._final, start)
         lost = losses(start, logs.earliest, logs.latest)
         report_loss(lost or made_anew, fail=self._options.fail_on_data_loss)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end = take(start, logs.earliest, latest, most)
         return start if self._should_wait(start, end, limit) else end
+
+    def _begins_in(self, start: Offsets, logs: Logs) -> Offsets:
+        """Where the next micro-batch begins in these logs."""
+        return start
 
     def _take_note(self, logs: Logs) -> list[str]:
         """Remembers the ids of topics; tells of those that have become others."""

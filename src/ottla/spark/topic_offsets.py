@@ -75,7 +75,7 @@ class TopicOffsets:
             described = self._admin.describe_topics().results.values()
             return [topic for topic in described if not topic.is_internal and selection.matches(topic.name)]
         names = selection.topics if isinstance(selection, Subscribe) else {one.topic for one in selection.partitions}
-        return list(_existing(self._admin.describe_topics(sorted(names))).values())
+        return list(existing(self._admin.describe_topics(sorted(names))).values())
 
     def _chosen(self, topics: Iterable[TopicDescription]) -> list[TopicPartition]:
         there = sorted(TopicPartition(topic.name, info.partition) for topic in topics for info in topic.partitions)
@@ -89,7 +89,7 @@ class TopicOffsets:
         if not places:
             return {}
         found = self._admin.list_offsets(places, read_committed=self._options.reads_committed)
-        return {partition: answer.offset for partition, answer in _existing(found).items()}
+        return {partition: answer.offset for partition, answer in existing(found).items()}
 
     # Where a query starts and ends
 
@@ -180,12 +180,13 @@ class TopicOffsets:
 def log_bounds(client: Mapping[str, str], topic_partition: TopicPartition) -> tuple[int, int] | None:
     """The first offset of a partition and the one after its last, committed or not; None if it does not exist."""
     admin = admin_for(client)
-    found = [_existing(admin.list_offsets({topic_partition: edge})) for edge in (EARLIEST, LATEST)]
+    found = [existing(admin.list_offsets({topic_partition: edge})) for edge in (EARLIEST, LATEST)]
     earliest, latest = (answers.get(topic_partition) for answers in found)
     return None if earliest is None or latest is None else (earliest.offset, latest.offset)
 
 
-def _existing(outcomes: Outcomes[K, V]) -> dict[K, V]:
+def existing(outcomes: Outcomes[K, V]) -> dict[K, V]:
+    """The results, without those of topics and partitions that do not exist; any other error is raised."""
     for error in outcomes.errors.values():
         if error.code not in _NOT_THERE:
             raise error

@@ -84,7 +84,7 @@ class FaultyWriter(sink.TransactionalStreamWriter):
         if context.partitionId() == 0 and kind == "orphan":
             return self._write_as_orphan(iterator)
         if context.partitionId() == 0 and kind == "broker restart":
-            iterator = _pausing(iterator, "restart the broker", "the broker is back")
+            iterator = pausing(iterator, "restart the broker", "the broker is back")
         return super().write(iterator)
 
     def _write_as_orphan(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -95,7 +95,7 @@ class FaultyWriter(sink.TransactionalStreamWriter):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         batches = list(iterator)
         try:
-            message = super().write(_pausing(iter(batches), "the orphan writes", "the orphan may go on"))
+            message = super().write(pausing(iter(batches), "the orphan writes", "the orphan may go on"))
         except ottla.errors.ClientError as e:
             place("what became of the orphan").write_text(f"refused: {e.code.name}")
             raise
@@ -107,13 +107,13 @@ class FaultyWriter(sink.TransactionalStreamWriter):
         if kind == "killed in mid-commit":
             for name in ("the orphan writes", *(f"{sink} holds its batch" for sink in ("third", "sqlite", "postgres"))):
                 wait_for(name)
-            sink_transactions.commit_prepared = _commit_some_and_die
+            sink_transactions.commit_prepared = commit_some_and_die
         super().commit(messages, batchId)
         if kind == "held after commit":
             hold(self._options.sink_id)
 
 
-def _pausing(batches: Iterator[Any], tell: str, wait: str) -> Iterator[Any]:
+def pausing(batches: Iterator[Any], tell: str, wait: str) -> Iterator[Any]:
     """The first batch, then a pause that others are told of, then the rest."""
     yield next(batches)
     place(tell).touch()
@@ -121,12 +121,12 @@ def _pausing(batches: Iterator[Any], tell: str, wait: str) -> Iterator[Any]:
     yield from batches
 
 
-def _commit_some_and_die(admin: ottla.Admin, prepared: list[PreparedTransaction]) -> NoReturn:
+def commit_some_and_die(admin: ottla.Admin, prepared: list[PreparedTransaction]) -> NoReturn:
     admin.end_transactions(prepared[: len(prepared) // 2 + 1], committed=True).check()
-    _die()
+    die()
 
 
-def _die() -> NoReturn:
+def die() -> NoReturn:
     """The driver is the JVM. This process is one of its children, and goes with it."""
     os.kill(int(place("jvm.pid").read_text()), signal.SIGKILL)
     os._exit(1)

@@ -22,6 +22,7 @@ from ottla.spark.pipeline.topics import CLIENT_SETTINGS
 MODES = ("append", "update", "complete")
 AVAILABLE_NOW = "available-now"
 _FRAME_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOT_IN_FRAME_NAMES = re.compile(r"\W")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -71,6 +72,7 @@ class _Builder:
                     taken = f"the name {flow_name} is that of its dead letters; call the other flow or sink differently"
                     self._problems.append(source.section.problem("dead_letter", taken))
                 sinks[flow_name], flows[flow_name] = pair
+        self._add_mirrors(sources, sinks, flows)
         with self._collecting():
             root.finish()
         self._check_flows(flows)
@@ -235,6 +237,56 @@ class _Builder:
             takes_dead_letters=True,
         )
         return Sink(flow_name, source.section, part), flow
+
+    # Mirrors
+
+    def _add_mirrors(self, sources: dict[str, Source], sinks: dict[str, Sink], flows: dict[str, Flow]) -> None:
+        clusters = self._named("clusters", "cluster", self._cluster)
+        declared = self._declared("clusters")
+        if declared is not None and len(clusters) < len(declared.names()):
+            # Of a cluster that is wrong nobody is told a second time that mirrors cannot use it.
+            self._declared("mirrors")
+            return
+        mirrors = self._named("mirrors", "mirror", lambda name, section: self._mirror(name, section, clusters))
+        parts = [sink.part for _, sink, _ in mirrors.values()]
+        for part in parts:
+            part.know_others([other.mirror for other in parts])
+        for name, (source, sink, flow) in mirrors.items():
+            if name in flows or name in sinks or source.name in sources:
+                taken = "its name is also that of a flow, a sink or another mirror; call one of them differently"
+                self._problems.append(source.section.problem("from", taken))
+            sources[source.name], sinks[name], flows[name] = source, sink, flow
+
+    def _cluster(self, name: str, section: Section) -> dict[str, str]:
+        """Settings of clients, by the name that mirrors use for the cluster."""
+        _check_name(name, section)
+        section.take("bootstrap.servers", str)
+        settings = {key: section.take(key, str) for key in section.names()}
+        for key in settings:
+            if key not in CLIENT_SETTINGS:
+                section.fail(key, f"clients have no setting {key!r}.{suggestion(key, CLIENT_SETTINGS)}")
+        return settings
+
+    def _mirror(
+        self, name: str, section: Section, clusters: Mapping[str, Mapping[str, str]]
+    ) -> tuple[Source, Sink, Flow]:
+        from ottla.spark.pipeline.mirrors import MirrorSink, MirrorSource, take_mirror  # few pipelines have one
+
+        _check_name(name, section)
+        mirror, topics = take_mirror(name, section, clusters)
+        source = Source(f"_mirror_{_NOT_IN_FRAME_NAMES.sub('_', name)}", section, MirrorSource(section, mirror, topics))
+        flow = Flow(
+            name,
+            section,
+            source.name,
+            name,
+            "append",
+            self._checkpoint(name, section.take("checkpoint", str, None)),
+            section.take("group_id", str, self._group_id(name)),
+            section.take_duration_ms("trigger"),
+        )
+        section.finish()
+        return source, Sink(name, section, MirrorSink(section, mirror)), flow
 
     def _group_id(self, flow_name: str) -> str:
         return f"ottla-pipeline-{self._name}-{flow_name}"

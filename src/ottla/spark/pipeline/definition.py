@@ -97,6 +97,10 @@ class Pipeline:
         """The rows of `origin`, a view or source, go to `sink`."""
         return self._declare("flows", "flow", name or f"{origin}-{sink}", {"from": origin, "to": sink, **options})
 
+    def mirror(self, name: str, source: str, target: str, **options: object) -> Self:
+        """Topics of the cluster `source` are copied to the cluster `target`; both are named in `clusters`."""
+        return self._declare("mirrors", "mirror", name, {"from": source, "to": target, **options})
+
     def _declare(self, key: str, what: str, name: str, options: Mapping[str, object]) -> Self:
         place = _caller()
         if key not in self._root:

@@ -7,7 +7,7 @@ pipeline of topics needs no database driver. A kind that is not listed may be gi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -51,11 +51,6 @@ class FlowContext(NamedTuple):
 
 
 class SourcePart(Protocol):
-    @classmethod
-    def from_section(cls, section: Section) -> Self:
-        """Takes its options and calls `section.finish()`; raises SpecError."""
-        ...
-
     def check(self) -> Sequence[Finding]:
         """Reaches out before anything starts: is the topic, the table, the directory there? Nothing found is fine."""
         ...
@@ -96,12 +91,36 @@ class PreparingPart(Protocol):
     def prepare(self) -> None: ...
 
 
-class SinkPart(Protocol):
-    @classmethod
-    def from_section(cls, section: Section) -> Self:
-        """Takes its options and calls `section.finish()`; raises SpecError."""
+class Background(Protocol):
+    """What a part does beside the flows; it has threads of its own."""
+
+    def close(self) -> None:
+        """Called when all flows have ended."""
         ...
 
+
+@runtime_checkable
+class BackgroundPart(Protocol):
+    """A part that has something to do while the flows run."""
+
+    def start(self) -> Background | None:
+        """Called after `prepare`; None if there is nothing to do after all."""
+        ...
+
+
+@runtime_checkable
+class TopicsPart(Protocol):
+    """A source that reads topics, so that its flow shows as a group in their cluster."""
+
+    client_options: Mapping[str, str]
+    """Options `kafka.X` of the cluster."""
+
+    def reads(self, topic: str) -> bool:
+        """Whether records of this topic are among the source's."""
+        ...
+
+
+class SinkPart(Protocol):
     def check(self) -> Sequence[Finding]: ...
 
     def writer(self, frame: DataFrame, *, flow: FlowContext) -> DataStreamWriter:
@@ -110,14 +129,28 @@ class SinkPart(Protocol):
         ...
 
 
-def source_class(section: Section) -> type[SourcePart]:
+class SourceKind(SourcePart, Protocol):
+    @classmethod
+    def from_section(cls, section: Section) -> Self:
+        """Takes its options and calls `section.finish()`; raises SpecError."""
+        ...
+
+
+class SinkKind(SinkPart, Protocol):
+    @classmethod
+    def from_section(cls, section: Section) -> Self:
+        """As a source's."""
+        ...
+
+
+def source_class(section: Section) -> type[SourceKind]:
     """The class of a source's `kind`, which is taken from the section."""
-    found: type[SourcePart] = _part_class(section, SOURCE_KINDS, "load")
+    found: type[SourceKind] = _part_class(section, SOURCE_KINDS, "load")
     return found
 
 
-def sink_class(section: Section) -> type[SinkPart]:
-    found: type[SinkPart] = _part_class(section, SINK_KINDS, "writer")
+def sink_class(section: Section) -> type[SinkKind]:
+    found: type[SinkKind] = _part_class(section, SINK_KINDS, "writer")
     return found
 
 

@@ -23,10 +23,9 @@ from ottla.spark.pipeline.flow_listener import FlowListener
 from ottla.spark.pipeline.frames import Frames
 from ottla.spark.pipeline.model import Flow, Model
 from ottla.spark.pipeline.observer import Observer
-from ottla.spark.pipeline.parts import PreparingPart
+from ottla.spark.pipeline.parts import Background, BackgroundPart, PreparingPart, TopicsPart
 from ottla.spark.pipeline.sql_errors import shorten
 from ottla.spark.pipeline.topic_sink import TopicSink
-from ottla.spark.pipeline.topic_source import TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +92,7 @@ class Runner:
         commits = GroupCommits(self._find_cluster)
         listener = FlowListener(self._model.flows, self._observer, commits)
         self._spark.streams.addListener(listener)
+        background = self._start_background()
         try:
             rounds = len(self._model.flows) if once and self._reads_its_own_topics() else 1
             for _ in range(rounds):
@@ -103,21 +103,30 @@ class Runner:
         finally:
             self._spark.streams.removeListener(listener)
             commits.close()
+            for one in background:
+                one.close()
 
     def _prepare(self) -> None:
         for sink in self._model.sinks.values():
             if isinstance(sink.part, PreparingPart):
                 sink.part.prepare()
 
-    def _find_cluster(self, topic: str) -> dict[str, str] | None:
-        for source in self._model.sources.values():
-            if isinstance(source.part, TopicSource) and source.part.reads(topic):
+    def _start_background(self) -> list[Background]:
+        parts = [sink.part for sink in self._model.sinks.values()]
+        started = [part.start() for part in parts if isinstance(part, BackgroundPart)]
+        return [one for one in started if one is not None]
+
+    def _find_cluster(self, group_id: str, topic: str) -> dict[str, str] | None:
+        """Two clusters may have a topic of this name; that of the flow's own source comes first."""
+        origins = {flow.origin for flow in self._model.flows.values() if flow.group_id == group_id}
+        for source in sorted(self._model.sources.values(), key=lambda source: source.name not in origins):
+            if isinstance(source.part, TopicsPart) and source.part.reads(topic):
                 return {name.removeprefix(CLIENT_PREFIX): text for name, text in source.part.client_options.items()}
         return None
 
     def _reads_its_own_topics(self) -> bool:
         written = {sink.part.topic for sink in self._model.sinks.values() if isinstance(sink.part, TopicSink)}
-        readers = [source.part for source in self._model.sources.values() if isinstance(source.part, TopicSource)]
+        readers = [source.part for source in self._model.sources.values() if isinstance(source.part, TopicsPart)]
         return any(reader.reads(topic) for reader in readers for topic in written)
 
     # Running
