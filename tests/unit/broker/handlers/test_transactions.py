@@ -1,0 +1,174 @@
+"""Transactions from the first request to the last, in versions with and without a new epoch for each (KIP-890)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ottla.base.errors import ErrorCode
+from ottla.wire.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.wire.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from ottla.wire.apis.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.apis.describe_transactions import DescribeTransactionsRequest
+from ottla.wire.apis.end_txn import EndTxnRequest
+from ottla.wire.apis.find_coordinator import FindCoordinatorRequest
+from ottla.wire.apis.init_producer_id import InitProducerIdRequest
+from ottla.wire.apis.list_transactions import ListTransactionsRequest
+from ottla.wire.apis.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from tests.unit.broker.running_broker import RunningBroker, running_broker
+from tests.waiting import repeat_until
+
+_numbers = itertools.count()
+LAST_WITHOUT_BUMP, FIRST_WITH_BUMP = 4, 5
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    settings = {"offsets_topic_num_partitions": 2, "transaction_state_log_num_partitions": 2}
+    with running_broker(tmp_path_factory.mktemp("broker") / "data", **settings) as running:
+        for kind in (0, 1):
+            find = FindCoordinatorRequest(coordinator_keys=["x"], key_type=kind)
+            repeat_until(lambda find=find: running.ask(find).coordinators[0].error_code == 0)  # type: ignore[misc]
+        topic = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
+        assert running.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000)).topics[0].error_code == 0
+        yield running
+
+
+class Producer:
+    def __init__(self, broker: RunningBroker, name: str | None = None) -> None:
+        self.broker = broker
+        self.name = name or f"producer-{next(_numbers)}"
+        self.id, self.epoch = self.init()
+
+    def init(self) -> tuple[int, int]:
+        reply = self.broker.ask(InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=60_000))
+        assert reply.error_code == 0
+        return reply.producer_id, reply.producer_epoch
+
+    def fields(self, **others: Any) -> dict[str, Any]:
+        return {"transactional_id": self.name, "producer_id": self.id, "producer_epoch": self.epoch, **others}
+
+    def add(self, *partitions: int, topic: str = "t") -> list[int]:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.name,
+            v3_and_below_producer_id=self.id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))],
+        )
+        (answer,) = self.broker.ask(request, 3).results_by_topic_v3_and_below
+        return [part.partition_error_code for part in answer.results_by_partition]
+
+    def end(self, version: int, *, committed: bool = True) -> Any:
+        return self.broker.ask(EndTxnRequest(**self.fields(committed=committed)), version)
+
+    def described(self) -> Any:
+        (state,) = self.broker.ask(DescribeTransactionsRequest(transactional_ids=[self.name])).transaction_states
+        return state
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_transaction_of_an_old_client_keeps_its_epoch(broker: RunningBroker, committed: bool) -> None:
+    producer = Producer(broker)
+    assert producer.add(0, 1) == [0, 0]
+    state = producer.described()
+    assert (state.transaction_state, state.producer_id, state.producer_epoch) == (
+        "Ongoing",
+        producer.id,
+        producer.epoch,
+    )
+    assert [(topic.topic, sorted(topic.partitions)) for topic in state.topics] == [("t", [0, 1])]
+    assert producer.end(LAST_WITHOUT_BUMP, committed=committed).error_code == 0
+    wanted = "CompleteCommit" if committed else "CompleteAbort"
+    repeat_until(lambda: producer.described().transaction_state == wanted, lambda: None)
+    assert producer.described().producer_epoch == producer.epoch
+    # Who asks again is told the same.
+    assert producer.end(LAST_WITHOUT_BUMP, committed=committed).error_code == 0
+    assert producer.end(LAST_WITHOUT_BUMP, committed=not committed).error_code == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_transaction_of_a_new_client_ends_with_a_new_epoch(broker: RunningBroker) -> None:
+    producer = Producer(broker)
+    assert producer.add(0) == [0]
+    reply = producer.end(FIRST_WITH_BUMP)
+    assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (0, producer.id, producer.epoch + 1)
+
+
+@pytest.mark.parametrize("version", [LAST_WITHOUT_BUMP, FIRST_WITH_BUMP])
+def test_ids_are_not_used_up_by_ends(broker: RunningBroker, version: int) -> None:
+    first = Producer(broker)
+    first.add(0)
+    assert first.end(version).error_code == 0
+    assert Producer(broker).id == first.id + 1
+
+
+def test_a_successor_fences(broker: RunningBroker) -> None:
+    producer = Producer(broker)
+    successor = Producer(broker, producer.name)
+    assert (successor.id, successor.epoch) == (producer.id, producer.epoch + 1)
+    assert producer.add(0) == [ErrorCode.PRODUCER_FENCED]
+    assert producer.end(LAST_WITHOUT_BUMP).error_code == ErrorCode.PRODUCER_FENCED
+    assert successor.add(0) == [0]
+    assert successor.end(LAST_WITHOUT_BUMP, committed=False).error_code == 0
+
+
+def test_one_partition_that_is_not_there_keeps_all_out(broker: RunningBroker) -> None:
+    producer = Producer(broker)
+    assert producer.add(0, 7) == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert producer.described().transaction_state == "Empty"
+
+
+def test_offsets_are_part_of_a_transaction(broker: RunningBroker) -> None:
+    producer = Producer(broker)
+    added = broker.ask(AddOffsetsToTxnRequest(**producer.fields(group_id="g")), 3)
+    assert added.error_code == 0
+    entries = [TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=5) for index in (0, 7)]
+    topic = TxnOffsetCommitRequestTopic(name="t", partitions=entries)
+    reply = broker.ask(TxnOffsetCommitRequest(**producer.fields(group_id="g", topics=[topic])), 3)
+    assert [part.error_code for part in reply.topics[0].partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [topic.topic for topic in producer.described().topics] == ["__consumer_offsets"]
+    assert producer.end(LAST_WITHOUT_BUMP).error_code == 0
+
+
+def test_transactions_are_listed_by_state_and_producer(broker: RunningBroker) -> None:
+    producer = Producer(broker)
+    producer.add(1)
+
+    def listed(**filters: Any) -> set[str]:
+        reply = broker.ask(ListTransactionsRequest(**filters))
+        assert reply.error_code == 0
+        return {state.transactional_id for state in reply.transaction_states}
+
+    assert producer.name in listed()
+    assert producer.name in listed(state_filters=["Ongoing"], producer_id_filters=[producer.id])
+    assert producer.name not in listed(state_filters=["Empty"])
+    assert producer.name not in listed(producer_id_filters=[producer.id + 1])
+    assert producer.name not in listed(duration_filter=3_600_000)
+    assert broker.ask(ListTransactionsRequest(state_filters=["Odd"])).unknown_state_filters == ["Odd"]
+    assert producer.end(LAST_WITHOUT_BUMP).error_code == 0
+
+
+def test_who_has_no_transaction_is_told(broker: RunningBroker) -> None:
+    (state,) = broker.ask(DescribeTransactionsRequest(transactional_ids=["nobody"])).transaction_states
+    assert state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    request = EndTxnRequest(transactional_id="nobody", producer_id=1, producer_epoch=0)
+    assert broker.ask(request).error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 2**31 - 1])
+def test_timeouts_have_bounds(broker: RunningBroker, timeout_ms: int) -> None:
+    request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=timeout_ms)
+    assert broker.ask(request).error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+def test_a_producer_without_transactions_only_wants_an_id(broker: RunningBroker) -> None:
+    request = InitProducerIdRequest(transactional_id=None)
+    first, second = broker.ask(request), broker.ask(request)
+    assert (first.error_code, first.producer_epoch) == (0, 0)
+    assert second.producer_id == first.producer_id + 1
