@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
@@ -218,11 +218,8 @@ class MirrorSink:
             own = {name: text for name, text in options.items() if not name.startswith("mirror.")}
             SinkOptions.parse(own, frame.schema, default=Delivery.EXACTLY_ONCE)
         except InvalidConfigError as e:
-            self._fail(e)
+            self._section.fail("to", e.message)
         return frame.writeStream.format(MIRROR_FORMAT).options(**options)
-
-    def _fail(self, error: InvalidConfigError) -> NoReturn:
-        self._section.fail("to", error.message)
 
 
 def _known(settings: Mapping[str, str], known: OptionSet) -> dict[str, str]:
