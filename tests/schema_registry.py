@@ -25,6 +25,8 @@ class Registry(ThreadingHTTPServer):
         self.auth: str | None = None
         self.moved_to: str | None = None
         self.broken = False
+        self.failing_ids: set[int] = set()
+        """Schemas that it cannot give at the moment."""
 
     @property
     def url(self) -> str:
@@ -53,6 +55,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         match self.path.removeprefix("/moved").split("/")[1:]:
+            case ["schemas", "ids", number] if int(number) in self.server.failing_ids:
+                self._answer(503, {"error_code": 50003, "message": "Not now"})
             case ["schemas", "ids", number] if int(number) in self.server.schemas:
                 self._answer(200, self.server.schemas[int(number)])
             case ["subjects", subject, "versions", version] if subject in self.server.subjects:
