@@ -568,6 +568,21 @@ CASES: tuple[Case, ...] = (
         {f"markers[4711].topics[{OPEN}].partitions[0].error_code": CLUSTER_REFUSED},
         each_is_enough=True,
     ),
+    *(
+        Case(
+            api,
+            [cluster(Operation.CLUSTER_ACTION)],
+            versions,
+            lambda world, version: {},
+            {"error_code": CLUSTER_REFUSED},
+        )
+        for api, versions in (
+            (ApiKey.LEADER_AND_ISR, range(2, 8)),
+            (ApiKey.STOP_REPLICA, range(3, 5)),
+            (ApiKey.UPDATE_METADATA, range(5, 9)),
+            (ApiKey.ALTER_PARTITION, range(2, 4)),
+        )
+    ),
     Case(
         ApiKey.TXN_OFFSET_COMMIT,
         [transactional_id(Operation.WRITE)],

@@ -41,6 +41,7 @@ _COMMITS = (
     Need(Operation.READ, _TOPIC, Refusal.ITS_PARTITIONS),
 )
 _MEMBER = (Need(Operation.READ, _GROUP, Refusal.WHOLE_REPLY),)
+_BETWEEN_BROKERS = (Need(Operation.CLUSTER_ACTION, _CLUSTER, Refusal.WHOLE_REPLY),)
 _ALTERS_CONFIGS = (
     Need(Operation.ALTER_CONFIGS, _TOPIC, Refusal.ENTRY),
     Need(Operation.ALTER_CONFIGS, _CLUSTER, Refusal.ENTRY, "for settings of brokers"),
@@ -63,6 +64,9 @@ NEEDS: dict[ApiKey, tuple[Need, ...]] = {
         Need(Operation.CREATE, _CLUSTER, Refusal.ENTRY, "instead of CREATE on the topic"),
         Need(Operation.DESCRIBE, _CLUSTER, Refusal.NO_OPERATIONS),
     ),
+    ApiKey.LEADER_AND_ISR: _BETWEEN_BROKERS,
+    ApiKey.STOP_REPLICA: _BETWEEN_BROKERS,
+    ApiKey.UPDATE_METADATA: _BETWEEN_BROKERS,
     ApiKey.OFFSET_COMMIT: _COMMITS,
     ApiKey.OFFSET_FETCH: (
         Need(Operation.DESCRIBE, _GROUP, Refusal.WHOLE_REPLY, "from version 8 on the error of the group"),
@@ -139,6 +143,7 @@ NEEDS: dict[ApiKey, tuple[Need, ...]] = {
         Need(Operation.DESCRIBE, _TOPIC, Refusal.LEFT_OUT),
     ),
     ApiKey.LIST_TRANSACTIONS: (Need(Operation.DESCRIBE, _TRANSACTIONAL_ID, Refusal.LEFT_OUT),),
+    ApiKey.ALTER_PARTITION: _BETWEEN_BROKERS,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _MEMBER,
     ApiKey.CONSUMER_GROUP_DESCRIBE: (Need(Operation.DESCRIBE, _GROUP, Refusal.ENTRY),),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (

@@ -35,6 +35,7 @@ class Housekeeping:
             (FLUSH_CHECK_MS, self.flush_due),
             (DELETE_CHECK_MS, self.remove_deleted),
             (PRODUCER_EXPIRY_CHECK_MS, self.expire_producers),
+            (max(self._replicas.lag_ms_max() // 2, 1), self.check_lag),
         ]
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._every(interval_ms, job)) for interval_ms, job in jobs]
@@ -73,6 +74,9 @@ class Housekeeping:
                 await asyncio.to_thread(partition_log.flush)
             except LogDirError as e:
                 self._replicas.directory_failed(partition_log.directory.parent, e)
+
+    async def check_lag(self) -> None:
+        self._replicas.check_lag()
 
     async def remove_deleted(self) -> None:
         await asyncio.to_thread(self._replicas.log_dirs.remove_deleted, self._clock.wall_ms())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from ottla.base.errors import ErrorCode, KafkaError
@@ -11,6 +12,8 @@ from ottla.machines.cluster.topics import NewTopic
 
 if TYPE_CHECKING:
     from ottla.broker.node import Broker
+
+log = logging.getLogger(__name__)
 
 
 def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
@@ -42,11 +45,21 @@ def internal_topic(name: str, config: BrokerConfig) -> NewTopic:
 
 
 async def ensure_internal_topic(broker: Broker, name: str) -> None:
-    """Creates the topic unless it is there. A cluster too small for it has no coordinator yet."""
+    """Creates the topic unless it is there, with fewer replicas if fewer brokers are."""
     if name in broker.image.topics:
         return
+    new = internal_topic(name, broker.config)
+    live = max(len(broker.image.brokers), 1)
+    if live < new.replication_factor:
+        log.warning(
+            "topic %s gets %d replicas and not %d, as so many brokers are alive; reassign it when there are more",
+            name,
+            live,
+            new.replication_factor,
+        )
+        new.replication_factor = live
     try:
-        await broker.topic_admin.create(internal_topic(name, broker.config))
+        await broker.topic_admin.create_here_or_there(new)
     except KafkaError as e:
         if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise KafkaError(

@@ -25,6 +25,7 @@ from ottla.broker.parked import Parked
 from ottla.broker.quotas import ClientQuotas
 from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replicas import Replicas
+from ottla.broker.replication.orders import Orders
 from ottla.broker.slow_requests import SlowRequests
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_admin import TopicAdmin
@@ -54,6 +55,7 @@ class Broker:
     markers: Markers
     transactions: TransactionCoordinator
     controller: Controller
+    orders: Orders
     topic_admin: TopicAdmin
     handlers: dict[int, Handler]
     tasks: Tasks
@@ -75,7 +77,7 @@ class Broker:
 
     async def create_missing_topic(self, name: str) -> None:
         """Creates a topic somebody asked for without creating it, with the broker's defaults."""
-        await self.topic_admin.create(
+        await self.topic_admin.create_here_or_there(
             NewTopic(name, self.config.integer("num.partitions"), self.config.integer("default.replication.factor"))
         )
 

@@ -19,6 +19,7 @@ from ottla.broker.parked import Parked, Waitable
 from ottla.log.config import LogConfig
 from ottla.log.log_dir import LogDirs
 from ottla.log.partition_log import AppendInfo, Origin, PartitionLog
+from ottla.machines.replication.isr import ProposeIsr
 from ottla.machines.replication.leader import PartitionLeader
 from ottla.wire.apis.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from ottla.wire.apis.stop_replica import StopReplicaRequest
@@ -26,11 +27,24 @@ from ottla.wire.fused.produce import AppendedReply
 
 log = logging.getLogger(__name__)
 
+_LAG_MS_MAX = 30_000
+_NOBODY = -1
+
 
 class Partition(Waitable):
     """One replica. `leader` is the machine that runs while this broker leads, else None."""
 
-    __slots__ = ("is_offline", "leader", "leader_epoch", "leader_id", "log", "produce_replies", "topic_id", "tp")
+    __slots__ = (
+        "is_offline",
+        "leader",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "produce_replies",
+        "topic_id",
+        "tp",
+        "verified_producers",
+    )
 
     def __init__(self, tp: TopicPartition, topic_id: Uuid, log: PartitionLog) -> None:
         super().__init__()
@@ -42,6 +56,9 @@ class Partition(Waitable):
         self.leader_epoch = -1
         self.produce_replies: dict[int, AppendedReply] = {}
         """What all replies to plain appends have in common, by version."""
+        self.verified_producers: dict[int, int] = {}
+        """Ids and epochs of producers whose coordinator, another broker, was asked whether this partition is in their
+        transaction. A marker that comes first takes its producer out (KIP-890)."""
         self.is_offline = False
         """Its directory has failed: nothing can be read or written until the broker is started again."""
 
@@ -56,6 +73,14 @@ class Partition(Waitable):
 def not_leader(partition: Partition) -> KafkaError:
     """Why a partition that this broker holds cannot be used here."""
     return KafkaError(code=ErrorCode.KAFKA_STORAGE_ERROR if partition.is_offline else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+class Following(Protocol):
+    """Who fetches for partitions that this broker does not lead."""
+
+    def follow(self, partition: Partition) -> None: ...
+
+    def forget(self, tp: TopicPartition) -> None: ...
 
 
 class RoleWatcher(Protocol):
@@ -74,16 +99,20 @@ class Replicas:
         *,
         read_config: Callable[[str], Awaitable[LogConfig]],
         on_all_failed: Callable[[], None],
+        lag_ms_max: Callable[[], int] = lambda: _LAG_MS_MAX,
     ) -> None:
         self.broker_id = broker_id
         self.log_dirs = log_dirs
         self._parked = parked
         self._clock = clock
         self._read_config = read_config
+        self.lag_ms_max = lag_ms_max
         self._on_all_failed = on_all_failed
         self._topics: dict[str, dict[int, Partition]] = {}
         self._controller_epoch = -1
         self._watchers: dict[str, RoleWatcher] = {}
+        self.following: Following = _FollowingNobody()
+        self.propose_isr: Callable[[Partition, ProposeIsr], None] = _propose_nothing
         self._offline: set[TopicPartition] = set()
         """Partitions of this broker whose directory could not be used when it started."""
 
@@ -166,6 +195,48 @@ class Replicas:
         if partition.waiters:
             self._parked.moved(partition)
 
+    # Copies
+
+    def follower_fetched(self, partition: Partition, replica: int, offset: int, log_start_offset: int) -> None:
+        """A follower asks for `offset`, so it has all before."""
+        leader = partition.leader
+        if leader is None:
+            raise not_leader(partition)
+        proposal = leader.follower_fetched(
+            replica, offset, log_start_offset, now_ms=self._clock.monotonic_ms(), lag_ms_max=self.lag_ms_max()
+        )
+        self._advance(partition, leader)
+        if proposal is not None:
+            self.propose_isr(partition, proposal)
+
+    def check_lag(self) -> None:
+        """Followers that have fallen behind are to leave the in-sync sets."""
+        now_ms, lag_ms_max = self._clock.monotonic_ms(), self.lag_ms_max()
+        for partition in self:
+            leader = partition.leader
+            if leader is not None and leader.followers:
+                proposal = leader.check_lag(now_ms, lag_ms_max)
+                self._advance(partition, leader)
+                if proposal is not None:
+                    self.propose_isr(partition, proposal)
+
+    def isr_changed(self, partition: Partition) -> None:
+        if partition.leader is not None:
+            self._advance(partition, partition.leader)
+
+    def append_from_leader(
+        self, partition: Partition, records: memoryview, high_watermark: int, log_start_offset: int
+    ) -> None:
+        """Stores a leader's batches as they are, and follows what it says is committed and what is gone."""
+        partition_log = partition.log
+        if records:
+            partition_log.append_as_follower(records, now_ms=self._clock.wall_ms())
+        committed = min(high_watermark, partition_log.log_end_offset)
+        if committed > partition_log.high_watermark:
+            partition_log.advance_high_watermark(committed)
+        if partition_log.log_start_offset < log_start_offset <= partition_log.high_watermark:
+            partition_log.advance_log_start_offset(log_start_offset)
+
     def directory_failed(self, path: Path, error: LogDirError) -> None:
         """Takes the partitions of a failed directory offline; the others go on."""
         self.log_dirs.fail(path, error)
@@ -173,18 +244,29 @@ class Replicas:
             if partition.log.directory.parent == path and not partition.is_offline:
                 partition.is_offline = True
                 partition.leader = None
+                self.following.forget(partition.tp)
                 self._parked.moved(partition)
                 if partition.tp.topic in self._watchers:
                     self._watchers[partition.tp.topic].partition_changed(partition)
         if not self.log_dirs.usable_paths:
             self._on_all_failed()
 
+    def drop_roles(self) -> None:
+        """Others may lead by now what this broker has led: nothing is led or followed until the controller says so."""
+        for partition in list(self):
+            partition.leader = None
+            partition.leader_id = _NOBODY
+            self.following.forget(partition.tp)
+            self._parked.moved(partition)
+            if partition.tp.topic in self._watchers:
+                self._watchers[partition.tp.topic].partition_changed(partition)
+
     def moved(self, partition: Partition) -> None:
         """Something of the partition besides its records has changed: let waiters look."""
         self._parked.moved(partition)
 
     async def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> dict[TopicPartition, ErrorCode]:
-        self._check_controller(request.controller_epoch)
+        self.check_controller(request.controller_epoch)
         outcome: dict[TopicPartition, ErrorCode] = {}
         for topic in request.topic_states:
             for state in topic.partition_states:
@@ -198,7 +280,7 @@ class Replicas:
         return outcome
 
     async def apply_stop_replica(self, request: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
-        self._check_controller(request.controller_epoch)
+        self.check_controller(request.controller_epoch)
         outcome: dict[TopicPartition, ErrorCode] = {}
         for topic in request.topic_states:
             for state in topic.partition_states:
@@ -217,7 +299,7 @@ class Replicas:
                 partition.leader.set_min_insync_replicas(config.min_insync_replicas)
                 self._advance(partition, partition.leader)
 
-    def _check_controller(self, epoch: int) -> None:
+    def check_controller(self, epoch: int) -> None:
         if epoch < self._controller_epoch:
             raise KafkaError(code=ErrorCode.STALE_CONTROLLER_EPOCH)
         self._controller_epoch = epoch
@@ -231,10 +313,12 @@ class Replicas:
             raise KafkaError(code=ErrorCode.STALE_CONTROLLER_EPOCH)
         partition.leader_id = state.leader
         if state.leader == self.broker_id:
+            self.following.forget(tp)
             self._lead(partition, state)
         else:
             partition.leader = None
             partition.leader_epoch = state.leader_epoch
+            self.following.follow(partition)
         self._parked.moved(partition)
         watcher = self._watchers.get(tp.topic)
         if watcher is not None:
@@ -293,8 +377,21 @@ class Replicas:
             self._topics.pop(tp.topic, None)
         if partition is not None:
             partition.leader = None
+            self.following.forget(tp)
             self._parked.moved(partition)
             if tp.topic in self._watchers:
                 self._watchers[tp.topic].partition_removed(tp.partition)
         if delete and self.log_dirs.get(tp) is not None:
             self.log_dirs.delete(tp)
+
+
+class _FollowingNobody:
+    def follow(self, partition: Partition) -> None:
+        pass
+
+    def forget(self, tp: TopicPartition) -> None:
+        pass
+
+
+def _propose_nothing(partition: Partition, proposal: ProposeIsr) -> None:
+    pass

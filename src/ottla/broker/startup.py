@@ -17,22 +17,29 @@ from ottla.base.types import Endpoint, uuid_to_text
 from ottla.broker.admission import AccessRules
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.dynamic import DynamicConfigs
+from ottla.broker.controller.broker_link import ClusterLink
 from ottla.broker.controller.controller import Controller
 from ottla.broker.coordinators.groups import GroupCoordinator
 from ottla.broker.coordinators.markers import Markers
+from ottla.broker.coordinators.peers import TransactionPeers
 from ottla.broker.coordinators.producer_ids import ProducerIds
 from ottla.broker.coordinators.transactions import TransactionCoordinator
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.handler import Handler
 from ottla.broker.handlers import all_handlers
 from ottla.broker.housekeeping import Housekeeping
-from ottla.broker.local_link import LocalLink
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.node import Broker
 from ottla.broker.parked import Parked
 from ottla.broker.quotas import ClientQuotas
+from ottla.broker.registration import Registration
 from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replicas import Replicas
+from ottla.broker.replication.controller_client import ControllerClient
+from ottla.broker.replication.fetchers import ReplicaFetchers
+from ottla.broker.replication.isr_changes import IsrChanges
+from ottla.broker.replication.orders import Orders
+from ottla.broker.replication.peers import Peers
 from ottla.broker.slow_requests import SlowRequests
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_admin import TopicAdmin
@@ -41,7 +48,8 @@ from ottla.machines.cluster.image import ClusterImage
 from ottla.machines.fetch_session import FetchSessions
 from ottla.metadata import paths
 from ottla.metadata.embedded import EmbeddedStore
-from ottla.metadata.store import Create, MetadataStore, Set
+from ottla.metadata.served.client import ServedStore
+from ottla.metadata.store import Create, MetadataStore, NodeExistsError, Operation, Set
 from ottla.net.limits import OS_DEFAULT, UNLIMITED, ConnectionLimits
 from ottla.net.server import Server
 
@@ -82,7 +90,7 @@ async def _start(
     config.require_no_refusals()
     log_dirs = await asyncio.to_thread(LogDirs.claim, config.log_dirs)
     undo.push_async_callback(asyncio.to_thread, log_dirs.close)
-    store = await EmbeddedStore.open(_metadata_file(config))
+    store = await _open_store(config)
     undo.push_async_callback(store.close)
     cluster_id = await _ensure_cluster(store, log_dirs, ids)
     broker_id = await _choose_broker_id(store, log_dirs, config)
@@ -100,10 +108,9 @@ async def _start(
     server = Server(make_dispatch(broker, broker.handlers), limits=connection_limits(broker.config))
     undo.push_async_callback(_stop_serving, broker, server)
     broker.endpoints = _bind(server, broker.config)
-    await _register(broker, store)
-    if not await broker.controller.campaign():
-        raise StartError("another broker is the controller of this embedded cluster; only one process can use it")
+    await _registration(broker, store).begin()
     undo.callback(broker.controller.stand_by())
+    await broker.controller.campaign()
     broker.groups.start()
     broker.tasks.spawn(broker.slow_requests.watch_event_loop())
     server.start_accepting()
@@ -113,6 +120,14 @@ async def _start(
     return broker
 
 
+async def _open_store(config: BrokerConfig) -> MetadataStore:
+    cluster = config.optional_text("ottla.cluster.dir")
+    if cluster is not None:
+        timeout_ms = config.integer("zookeeper.session.timeout.ms")
+        return await ServedStore.connect(Path(cluster), session_timeout_ms=timeout_ms)
+    return await EmbeddedStore.open(_metadata_file(config))
+
+
 def _metadata_file(config: BrokerConfig) -> Path:
     directory = config.optional_text("metadata.log.dir")
     return (Path(directory) if directory else config.log_dirs[0]) / METADATA_FILE
@@ -120,16 +135,16 @@ def _metadata_file(config: BrokerConfig) -> Path:
 
 async def _ensure_cluster(store: MetadataStore, log_dirs: LogDirs, ids: Ids) -> str:
     """The cluster's id; the first start makes one, and the nodes every cluster has."""
-    existing = await store.tree("")
-    missing = [Create(path) for path in paths.PERSISTENT_PATHS if path not in existing]
-    if missing:
-        await store.commit(missing)
-    node = await store.get(paths.CLUSTER_ID)
-    if node is not None:
-        return paths.decode_cluster_id(node.data)
     cluster_id = log_dirs.stored_cluster_id() or uuid_to_text(ids.uuid())
-    await store.commit([Create(paths.CLUSTER_ID, paths.encode_cluster_id(cluster_id))])
-    return cluster_id
+    while (node := await store.get(paths.CLUSTER_ID)) is None:
+        existing = await store.tree("")
+        missing: list[Operation] = [Create(path) for path in paths.PERSISTENT_PATHS if path not in existing]
+        try:
+            await store.commit([*missing, Create(paths.CLUSTER_ID, paths.encode_cluster_id(cluster_id))])
+        except NodeExistsError:
+            # Another broker of the cluster makes it at the same time.
+            await asyncio.sleep(0)
+    return paths.decode_cluster_id(node.data)
 
 
 async def _choose_broker_id(store: MetadataStore, log_dirs: LogDirs, config: BrokerConfig) -> int:
@@ -139,10 +154,9 @@ async def _choose_broker_id(store: MetadataStore, log_dirs: LogDirs, config: Bro
     stored = log_dirs.stored_broker_id()
     if stored is not None:
         return stored
-    await store.commit([Set(paths.BROKER_SEQUENCE, b"")])
-    node = await store.get(paths.BROKER_SEQUENCE)
-    assert node is not None
-    return config.integer("reserved.broker.max.id") + node.version
+    # The version belongs to this commit alone, however many brokers draw at the same time.
+    (drawn,) = await store.commit([Set(paths.BROKER_SEQUENCE, b"")])
+    return config.integer("reserved.broker.max.id") + drawn.version
 
 
 def _build(
@@ -162,17 +176,39 @@ def _build(
     undo.push_async_callback(tasks.cancel_all)
     image = ClusterImage(cluster_id)
     parked = Parked(asyncio.get_running_loop())
-    replicas = Replicas(broker_id, log_dirs, parked, clock, read_config=configs.read_topic, on_all_failed=failed.set)
+    replicas = Replicas(
+        broker_id,
+        log_dirs,
+        parked,
+        clock,
+        read_config=configs.read_topic,
+        on_all_failed=failed.set,
+        lag_ms_max=lambda: configs.broker.integer("replica.lag.time.max.ms"),
+    )
     groups = GroupCoordinator(config, configs.consumer_timeouts, image, replicas, parked, clock, tasks)
     markers = Markers(replicas, parked, clock, groups.runtime)
+    orders = Orders(replicas, image, on_metadata=_on_metadata(configs, groups))
+    peers = Peers(broker_id, lambda peer: _address_of(peer, config.inter_broker_listener_name, image, controller))
+    undo.callback(peers.close)
     controller = Controller(
         broker_id,
         store,
-        LocalLink(broker_id, replicas, image, on_metadata=_on_metadata(configs, groups)),
+        ClusterLink(broker_id, orders, peers),
         clock,
         unclean_election_allowed=lambda topic: configs.log_config(topic).unclean_leader_election_enable,
     )
     undo.push_async_callback(controller.stop)
+    fetchers = ReplicaFetchers(broker_id, peers, replicas, clock, lambda: configs.broker, lambda: orders.broker_epoch)
+    undo.push_async_callback(fetchers.stop)
+    replicas.following = fetchers
+    controller_client = ControllerClient(image, controller, peers)
+    replicas.propose_isr = IsrChanges(
+        broker_id,
+        controller_client.alter_partition,
+        tasks,
+        broker_epoch=lambda: orders.broker_epoch,
+        on_changed=replicas.isr_changed,
+    ).propose
     _follow_config_changes(configs, replicas)
     return Broker(
         broker_id=broker_id,
@@ -200,15 +236,33 @@ def _build(
         producer_ids=ProducerIds(store, broker_id),
         groups=groups,
         markers=markers,
-        transactions=TransactionCoordinator(config, image, replicas, parked, clock, markers, tasks),
+        transactions=TransactionCoordinator(
+            config, image, replicas, parked, clock, markers, TransactionPeers(broker_id, image, peers), tasks
+        ),
         controller=controller,
-        topic_admin=TopicAdmin(controller, validate_configs=configs.validate_topic, ids=ids),
+        orders=orders,
+        topic_admin=TopicAdmin(
+            controller,
+            validate_configs=configs.validate_topic,
+            ids=ids,
+            ask_controller=controller_client.create_topic,
+        ),
         handlers=all_handlers(),
         tasks=tasks,
         slow_requests=SlowRequests(lambda: configs.broker.integer("ottla.slow.request.ms")),
         failed=failed,
         undo=undo,
     )
+
+
+def _address_of(broker_id: int, listener: str, image: ClusterImage, controller: Controller) -> Endpoint | None:
+    """Where a broker listens for others. A controller knows it from the store before anybody has been told."""
+    known = image.brokers.get(broker_id)
+    if known is not None and (endpoint := known.endpoint(listener)) is not None:
+        return endpoint
+    live = controller.state.brokers.get(broker_id)
+    endpoints = () if live is None else live.endpoints
+    return next((endpoint for endpoint, _ in endpoints if endpoint.listener == listener), None)
 
 
 def _on_metadata(configs: DynamicConfigs, groups: GroupCoordinator) -> Callable[[set[str]], None]:
@@ -244,14 +298,22 @@ def _bind(server: Server, config: BrokerConfig) -> list[Endpoint]:
     ]
 
 
-async def _register(broker: Broker, store: MetadataStore) -> None:
-    protocols = {listener.name: listener.protocol for listener in broker.config.listeners}
-    node = paths.BrokerNode(
-        [(endpoint, protocols[endpoint.listener]) for endpoint in broker.endpoints],
-        broker.config.optional_text("broker.rack"),
+def _registration(broker: Broker, store: MetadataStore) -> Registration:
+    def describe() -> paths.BrokerNode:
+        protocols = {listener.name: listener.protocol for listener in broker.config.listeners}
+        endpoints = [(endpoint, protocols[endpoint.listener]) for endpoint in broker.endpoints]
+        return paths.BrokerNode(endpoints, broker.config.optional_text("broker.rack"))
+
+    return Registration(
+        broker.broker_id,
+        store,
+        broker.clock,
+        broker.tasks,
+        describe=describe,
+        orders=broker.orders,
+        replicas=broker.replicas,
+        controller=broker.controller,
     )
-    path = f"{paths.BROKER_IDS}/{broker.broker_id}"
-    await store.commit([Create(path, node.encode(broker.clock.wall_ms()), ephemeral=True)])
 
 
 async def _stop_serving(broker: Broker, server: Server) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from ottla.base.ids import Ids
 from ottla.base.types import NIL_UUID
@@ -26,11 +26,25 @@ _SPREAD = 2**31
 
 class TopicAdmin:
     def __init__(
-        self, controller: Controller, *, validate_configs: Callable[[Mapping[str, str]], None], ids: Ids
+        self,
+        controller: Controller,
+        *,
+        validate_configs: Callable[[Mapping[str, str]], None],
+        ids: Ids,
+        ask_controller: Callable[[NewTopic], Awaitable[None]],
     ) -> None:
+        """`ask_controller` has another broker create a topic."""
         self._controller = controller
+        self._ask_controller = ask_controller
         self._validate_configs = validate_configs
         self._ids = ids
+
+    async def create_here_or_there(self, new: NewTopic) -> None:
+        """For topics that a broker needs by itself: the controller creates it, whoever that is."""
+        if self._controller.is_active:
+            await self.create(new)
+        else:
+            await self._ask_controller(new)
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> CreatedTopic:
         """Returns when the topic's leaders lead and this broker knows them."""

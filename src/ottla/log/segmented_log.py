@@ -259,6 +259,9 @@ class SegmentedLog:
         The new end is `offset`, or the start of that batch: then the whole batch can be fetched again.
         """
         if offset >= self.log_end_offset:
+            # A leader notes its epoch before it writes. If it has written nothing and follows another leader now, that
+            # one does not know of the epoch, and would send it here for ever.
+            self.epochs.truncate_from_end(self.log_end_offset)
             return False
         segments = self.segments
         if offset <= segments.first.base_offset:

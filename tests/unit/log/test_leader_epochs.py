@@ -148,3 +148,14 @@ class TestInALog:
         append(log)
         log.begin_leader_epoch(4)
         assert reopen(log, is_clean=False).epochs.entries() == [(0, 0)]
+
+
+def test_an_epoch_that_has_written_nothing_goes_when_the_log_is_cut_to_its_end(log: PartitionLog) -> None:
+    """Its leader follows another one now, which does not know of it and would ask for the cut again and again."""
+    append(log, batch())
+    written, end_offset = log.epochs.entries(), log.log_end_offset
+    log.begin_leader_epoch(9)
+    assert log.epochs.latest_epoch == 9
+    assert not log.truncate_to(end_offset)
+    assert log.epochs.entries() == written
+    assert log.log_end_offset == end_offset

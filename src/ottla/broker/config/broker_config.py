@@ -59,7 +59,11 @@ _ONE_BROKER_DEFAULTS: dict[str, Value] = {
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
 }
-"""Without ZooKeeper the cluster is this broker, and internal topics with three replicas could never be created."""
+"""If the cluster is this broker, internal topics with three replicas could never be created."""
+
+
+def _is_a_cluster_of_its_own(values: Mapping[str, Value]) -> bool:
+    return values["zookeeper.connect"] is None and values["ottla.cluster.dir"] is None
 
 
 class UnusedSetting(NamedTuple):
@@ -89,7 +93,7 @@ class BrokerConfig(Values):
         for layer in (self.cluster_wide, self.per_broker):
             _overlay(given, layer)
         values = dict(BROKER_OPTIONS.parse(given))
-        if values["zookeeper.connect"] is None:
+        if _is_a_cluster_of_its_own(values):
             values.update({name: default for name, default in _ONE_BROKER_DEFAULTS.items() if name not in given})
         super().__init__(values, given)
         self._check()
@@ -136,7 +140,7 @@ class BrokerConfig(Values):
 
     def default(self, name: str) -> Value:
         """The value `name` has if nothing sets it."""
-        if self["zookeeper.connect"] is None and name in _ONE_BROKER_DEFAULTS:
+        if _is_a_cluster_of_its_own(self) and name in _ONE_BROKER_DEFAULTS:
             return _ONE_BROKER_DEFAULTS[name]
         return BROKER_OPTIONS[name].default
 
@@ -147,10 +151,6 @@ class BrokerConfig(Values):
         """None: to be found in meta.properties, or generated."""
         broker_id = self.integer("broker.id") if "broker.id" in self.given else self.integer("node.id")
         return None if broker_id == -1 else broker_id
-
-    @property
-    def uses_embedded_store(self) -> bool:
-        return self["zookeeper.connect"] is None
 
     @property
     def log_dirs(self) -> list[Path]:

@@ -49,6 +49,8 @@ class Markers:
         return True
 
     def _append(self, partition: Partition, marker: Marker) -> int:
+        # A batch whose transaction was verified and is over now must not open another one.
+        partition.verified_producers.pop(marker.producer_id, None)
         now_ms = self._clock.wall_ms()
         batch = end_transaction_marker(
             marker.producer_id, marker.producer_epoch, marker.commit, marker.coordinator_epoch, now_ms

@@ -12,6 +12,7 @@ from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.coordinators.markers import Marker, Markers
+from ottla.broker.coordinators.peers import TransactionPeers
 from ottla.broker.coordinators.runtime import CoordinatorRuntime, Shard
 from ottla.broker.parked import Parked
 from ottla.broker.replicas import Replicas
@@ -30,10 +31,9 @@ AT_ONCE_MAX = 64
 """More markers than this are not written in one go, for everybody else would wait meanwhile."""
 _MARKER_IS_POINTLESS = frozenset(
     {
-        # The partition knows a newer producer or coordinator, or is gone: whoever comes later has ended it.
+        # The partition knows a newer producer or coordinator: whoever comes later has ended it.
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
 
@@ -49,12 +49,14 @@ class TransactionCoordinator:
         parked: Parked,
         clock: Clock,
         markers: Markers,
+        peers: TransactionPeers,
         tasks: Tasks,
     ) -> None:
         self._broker_config = config
         self._image = image
         self._clock = clock
         self._markers = markers
+        self._peers = peers
         self._tasks = tasks
         self._config = transaction_config(config)
         self.runtime: TransactionRuntime = CoordinatorRuntime(
@@ -99,7 +101,18 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """As `verify`, once what the answer rests on is committed: a transaction that could still be forgotten when
-        its coordinator fails would never be ended."""
+        its coordinator fails would never be ended. Asks the coordinator wherever it is."""
+        state_partition = self._state_partition(transactional_id)
+        if self._peers.leads_elsewhere(state_partition):
+            return await self._peers.add_partitions(
+                state_partition, transactional_id, producer_id, producer_epoch, partitions, verify_only=True
+            )
+        return await self.verify_committed_here(transactional_id, producer_id, producer_epoch, partitions)
+
+    async def verify_committed_here(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """For those who take this broker for the coordinator; if it is not, they have to look for it themselves."""
         try:
             shard = self.runtime.shard_for(transactional_id)
             codes = shard.machine.verify_partitions(transactional_id, producer_id, producer_epoch, partitions)
@@ -107,8 +120,29 @@ class TransactionCoordinator:
         except KafkaError as e:
             return dict.fromkeys(partitions, e.code)
 
+    async def add_elsewhere(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Adds partitions to a transaction that another broker coordinates."""
+        return await self._peers.add_partitions(
+            self._state_partition(transactional_id),
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            partitions,
+            verify_only=False,
+        )
+
+    def is_coordinated_elsewhere(self, transactional_id: str) -> bool:
+        return self._peers.leads_elsewhere(self._state_partition(transactional_id))
+
+    def _state_partition(self, transactional_id: str) -> TopicPartition:
+        return TopicPartition(TRANSACTION_STATE_TOPIC, self.runtime.partition_for(transactional_id))
+
     def is_committed(self, transactional_id: str) -> bool:
-        """Whether `verify` can be relied on; also where this broker has nothing to say of the id."""
+        """Whether `verify` can be relied on; also where no broker has anything to say of the id."""
+        if self.is_coordinated_elsewhere(transactional_id):
+            return False
         shard = self.runtime.active_shard(self.runtime.partition_for(transactional_id))
         return shard is None or self.runtime.is_committed(shard)
 
@@ -161,10 +195,14 @@ class TransactionCoordinator:
     async def _send_marker(self, shard: Shard[TransactionShard], tp: TopicPartition, marker: Marker) -> None:
         while not shard.is_dropped:
             try:
-                await self._markers.write(tp, marker, wait_ms=MARKER_WAIT_MS)
+                if self._peers.leads_elsewhere(tp):
+                    await self._peers.write_marker(tp, marker)
+                else:
+                    await self._markers.write(tp, marker, wait_ms=MARKER_WAIT_MS)
                 return
             except KafkaError as e:
-                if e.code in _MARKER_IS_POINTLESS:
+                is_gone = e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._image.partition(tp) is None
+                if is_gone or e.code in _MARKER_IS_POINTLESS:
                     log.info("%s: no marker for producer %d: %s", tp, marker.producer_id, e)
                     return
             await asyncio.sleep(RETRY_MS / 1000)

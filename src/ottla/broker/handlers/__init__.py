@@ -10,6 +10,7 @@ _MODULES = (
     "add_offsets_to_txn",
     "add_partitions_to_txn",
     "alter_configs",
+    "alter_partition",
     "alter_replica_log_dirs",
     "api_versions",
     "consumer_group_describe",
@@ -33,6 +34,7 @@ _MODULES = (
     "incremental_alter_configs",
     "init_producer_id",
     "join_group",
+    "leader_and_isr",
     "leave_group",
     "list_groups",
     "list_offsets",
@@ -43,8 +45,10 @@ _MODULES = (
     "offset_fetch",
     "offset_for_leader_epoch",
     "produce",
+    "stop_replica",
     "sync_group",
     "txn_offset_commit",
+    "update_metadata",
     "write_txn_markers",
 )
 

@@ -60,7 +60,7 @@ async def _add(context: RequestContext, transaction: AddPartitionsToTxnTransacti
         if context.version < FIRST_BATCHED_VERSION:
             context.require(ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
         if transaction.verify_only:
-            codes = await context.broker.transactions.verify_committed(*producer, partitions)
+            codes = await context.broker.transactions.verify_committed_here(*producer, partitions)
             return {tp: known_code(code, ApiKey.ADD_PARTITIONS_TO_TXN, context.version) for tp, code in codes.items()}
         refused = _refused(context, partitions)
         if refused:

@@ -49,6 +49,8 @@ def handle(context: RequestContext) -> Outcome:
     except KafkaError as e:
         return _encode(context, e.code, 0, [])
     attempt = _FetchAttempt(context, plan, session)
+    if plan.replica_id >= 0:
+        attempt.note_follower()
     if attempt.is_satisfied() or plan.max_wait_ms <= 0:
         return attempt.reply()
     return _wait_for_records(context, plan, attempt)
@@ -66,8 +68,17 @@ class _FetchAttempt:
         self._bytes = 0
         self._must_reply = False
         self.partitions: list[Partition] = []
+        self._followed: list[tuple[Partition, FetchPartition]] = []
+        """What could be read, and where from: a follower whose log goes another way than ours has nothing of ours."""
         self._rate = _rate_of(context, plan)
         self._read_all()
+
+    def note_follower(self) -> None:
+        """Once per request: what a follower asks for, it has all before."""
+        replica = self._plan.replica_id
+        replicas = self._context.broker.replicas
+        for partition, wanted in self._followed:
+            replicas.follower_fetched(partition, replica, wanted.fetch_offset, wanted.log_start_offset)
 
     def is_satisfied(self) -> bool:
         return self._must_reply or not self.partitions or self._bytes >= self._plan.min_bytes
@@ -100,6 +111,8 @@ class _FetchAttempt:
                 partition = _readable_partition(self._context, plan, key, wanted)
                 self.partitions.append(partition)
                 result, size, is_behind = _read(partition, plan, wanted, room - self._bytes, is_first=self._bytes == 0)
+                if result.diverging_epoch is None:
+                    self._followed.append((partition, wanted))
             except KafkaError as e:
                 self._must_reply = True
                 self._add(key, _failed(self._context, key, wanted.partition, e), carries=True)
@@ -136,8 +149,13 @@ def _readable_partition(
     if context.version >= FIRST_VERSION_WITH_IDS and partition.topic_id != key[0]:
         raise KafkaError(code=ErrorCode.INCONSISTENT_TOPIC_ID)
     partition.check_leader_epoch(wanted.current_leader_epoch)
-    if partition.leader is None:
+    leader = partition.leader
+    if leader is None:
         raise not_leader(partition)
+    if plan.replica_id >= 0 and plan.replica_id not in leader.followers:
+        # Its controller may know more than ours: with an epoch it tries again, without it looks for the leader.
+        has_epoch = wanted.current_leader_epoch >= 0
+        raise KafkaError(code=ErrorCode.UNKNOWN_LEADER_EPOCH if has_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return partition
 
 

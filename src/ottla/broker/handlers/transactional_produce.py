@@ -69,6 +69,11 @@ def check_in_transaction(
     ):
         return
     producer_id, producer_epoch = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+    if broker.transactions.is_coordinated_elsewhere(transactional_id):
+        # Asked before; what has come in between would have taken the note of it away.
+        if partition.verified_producers.pop(producer_id, None) != producer_epoch:
+            raise KafkaError(code=ErrorCode.INVALID_TXN_STATE)
+        return
     code = broker.transactions.verify(transactional_id, producer_id, producer_epoch, [partition.tp])[partition.tp]
     if code != ErrorCode.NONE:
         raise KafkaError(code=verification_code(code, ApiKey.PRODUCE, context.version))
@@ -84,6 +89,7 @@ def must_wait_for_coordinator(context: RequestContext, transactional_id: str) ->
 
 async def verify_partitions(context: RequestContext, transactional_id: str, unverified: Unverified) -> Refused:
     """Waits for the coordinator's word on partitions a client has added itself."""
+    _note_producers(context, unverified)
     refused: Refused = {}
     for (producer_id, producer_epoch), partitions in unverified.items():
         codes = await context.broker.transactions.verify_committed(
@@ -97,7 +103,15 @@ async def verify_partitions(context: RequestContext, transactional_id: str, unve
 
 async def add_partitions(context: RequestContext, transactional_id: str, unverified: Unverified) -> Refused:
     """Adds partitions for a client that leaves it to the broker; raises KafkaError if they cannot be added."""
+    _note_producers(context, unverified)
+    transactions = context.broker.transactions
     for (producer_id, producer_epoch), partitions in unverified.items():
+        if transactions.is_coordinated_elsewhere(transactional_id):
+            codes = await transactions.add_elsewhere(transactional_id, producer_id, producer_epoch, partitions)
+            for code in codes.values():
+                if code != ErrorCode.NONE:
+                    raise KafkaError(code=code)
+            continue
         answer = await ask(
             context,
             transactional_id,
@@ -106,6 +120,15 @@ async def add_partitions(context: RequestContext, transactional_id: str, unverif
         if answer.error_code != ErrorCode.NONE:
             raise KafkaError(answer.message, code=answer.error_code)
     return {}
+
+
+def _note_producers(context: RequestContext, unverified: Unverified) -> None:
+    """Before the coordinator is asked: the end of the transaction is to be noticed even if it overtakes the answer."""
+    for (producer_id, producer_epoch), partitions in unverified.items():
+        for tp in partitions:
+            partition = context.broker.replicas.find(*tp)
+            if partition is not None:
+                partition.verified_producers[producer_id] = producer_epoch
 
 
 def _add(

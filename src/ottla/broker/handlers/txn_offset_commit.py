@@ -57,6 +57,10 @@ async def _commit(context: RequestContext, request: TxnOffsetCommitRequest) -> T
 async def _check_in_transaction(context: RequestContext, request: TxnOffsetCommitRequest, tp: TopicPartition) -> None:
     """The offsets partition must be in the producer's transaction, or join it now (KIP-890)."""
     producer = (request.transactional_id, request.producer_id, request.producer_epoch)
+    transactions = context.broker.transactions
+    if transactions.is_coordinated_elsewhere(request.transactional_id):
+        await _check_elsewhere(context, request, tp)
+        return
     if context.version >= FIRST_VERSION_THAT_ADDS:
         answer = await ask(
             context,
@@ -71,9 +75,27 @@ async def _check_in_transaction(context: RequestContext, request: TxnOffsetCommi
     elif not context.broker.config.flag("transaction.partition.verification.enable"):
         return
     else:
-        _require_in_transaction(context, (await context.broker.transactions.verify_committed(*producer, [tp]))[tp])
+        _require_in_transaction(context, (await transactions.verify_committed(*producer, [tp]))[tp])
     # And now, too: were the transaction over since it was asked for, nothing would settle the offsets.
-    _require_in_transaction(context, context.broker.transactions.verify(*producer, [tp])[tp])
+    _require_in_transaction(context, transactions.verify(*producer, [tp])[tp])
+
+
+async def _check_elsewhere(context: RequestContext, request: TxnOffsetCommitRequest, tp: TopicPartition) -> None:
+    """The same where another broker coordinates the transaction."""
+    producer = (request.transactional_id, request.producer_id, request.producer_epoch)
+    transactions = context.broker.transactions
+    if context.version < FIRST_VERSION_THAT_ADDS and not context.broker.config.flag(
+        "transaction.partition.verification.enable"
+    ):
+        return
+    partition = context.broker.replicas.led(*tp)
+    partition.verified_producers[request.producer_id] = request.producer_epoch
+    adds = context.version >= FIRST_VERSION_THAT_ADDS
+    ask_coordinator = transactions.add_elsewhere if adds else transactions.verify_committed
+    _require_in_transaction(context, (await ask_coordinator(*producer, [tp]))[tp])
+    if partition.verified_producers.pop(request.producer_id, None) != request.producer_epoch:
+        # The transaction has ended meanwhile: nothing would settle the offsets.
+        _require_in_transaction(context, ErrorCode.INVALID_TXN_STATE)
 
 
 def _require_in_transaction(context: RequestContext, code: ErrorCode) -> None:

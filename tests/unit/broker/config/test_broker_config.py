@@ -176,8 +176,7 @@ def test_one_broker_gets_internal_topics_it_can_create() -> None:
     assert BrokerConfig({})[name] == 1
     assert BrokerConfig({name: "2"})[name] == 2
     assert BrokerConfig({"zookeeper.connect": "zk:2181"})[name] == 3
-    assert BrokerConfig({}).uses_embedded_store
-    assert not BrokerConfig({"zookeeper.connect": "zk:2181"}).uses_embedded_store
+    assert BrokerConfig({"ottla.cluster.dir": "cluster"})[name] == 3
 
 
 def test_settings_that_do_nothing_are_named_with_the_reason() -> None:

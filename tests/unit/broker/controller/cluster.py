@@ -14,6 +14,7 @@ from ottla.base.types import Endpoint
 from ottla.broker.controller.controller import Controller
 from ottla.broker.topic_admin import TopicAdmin
 from ottla.machines.cluster.controller import ElectionAsked, ElectionKind
+from ottla.machines.cluster.topics import NewTopic
 from ottla.metadata import paths
 from ottla.metadata.embedded import EmbeddedStore
 from ottla.metadata.store import Committed, Create, Delete, Node, Operation, Set, StoreFailedError, Watcher
@@ -141,7 +142,15 @@ class Cluster:
         await controller.delivered(set(controller.state.brokers) - set(self.link.held))
 
     def admin(self, controller: Controller) -> TopicAdmin:
-        return TopicAdmin(controller, validate_configs=lambda configs: None, ids=Ids(random.Random(0)))
+        async def nobody_else(new: NewTopic) -> None:
+            raise AssertionError(f"{new.name} is to be created here")
+
+        return TopicAdmin(
+            controller,
+            validate_configs=lambda configs: None,
+            ids=Ids(random.Random(0)),
+            ask_controller=nobody_else,
+        )
 
     async def state(self, topic: str, index: int = 0) -> paths.PartitionStateNode:
         return paths.PartitionStateNode.decode((await self.node(topic, index)).data)

@@ -7,6 +7,13 @@ from ottla.broker.config.log_levels import LogLevels
 
 OPTIONS = (
     Option(
+        "ottla.cluster.dir",
+        Type.STRING,
+        None,
+        "The directory in which the metadata store of a local cluster is served; `ottla start --brokers` sets it. "
+        "Unset: the broker is a cluster of its own.",
+    ),
+    Option(
         "ottla.log.level",
         Type.LIST,
         ("INFO",),

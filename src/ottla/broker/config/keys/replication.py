@@ -97,7 +97,6 @@ OPTIONS = (
         1048576,
         "Bytes a follower asks for per partition; a first batch that is larger still comes whole.",
         Between(0),
-        no_effect=NOT_YET,
     ),
     Option(
         "replica.fetch.min.bytes",
@@ -105,7 +104,6 @@ OPTIONS = (
         1,
         "Bytes a leader gathers before it answers a follower, unless the wait ends first.",
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "replica.fetch.wait.max.ms",
@@ -114,7 +112,6 @@ OPTIONS = (
         "The longest a leader holds a follower's fetch. It must be less than `replica.lag.time.max.ms`, else "
         "quiet partitions lose their followers.",
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "replica.fetch.response.max.bytes",
@@ -122,7 +119,6 @@ OPTIONS = (
         10485760,
         "The most a reply to a follower's fetch holds, over all partitions.",
         Between(0),
-        no_effect=NOT_YET,
     ),
     Option(
         "replica.fetch.backoff.ms",
@@ -130,7 +126,6 @@ OPTIONS = (
         1000,
         "How long a follower waits after a failed fetch before it tries again.",
         Between(0),
-        no_effect=NOT_YET,
     ),
     Option(
         "replica.lag.time.max.ms",
@@ -138,7 +133,6 @@ OPTIONS = (
         30000,
         "A follower that has not been level with its leader's log for this long leaves the in-sync replicas.",
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "replica.high.watermark.checkpoint.interval.ms",

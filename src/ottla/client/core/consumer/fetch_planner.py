@@ -11,11 +11,11 @@ from typing import NamedTuple
 from ottla.base.errors import ERRORS, ErrorCode
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
 from ottla.client.core.consumer.cursors import NOBODY, Cursor, Cursors, Stage
-from ottla.client.core.consumer.fetch_session import FetchSession, Wanted
 from ottla.client.core.consumer.fetched_data import FetchedData
 from ottla.client.core.consumer.options import ConsumerSettings, Isolation
 from ottla.client.core.metadata import NO_LEADER, MetadataCache
 from ottla.client.errors import OffsetOutOfRangeError, PartitionError, client_error
+from ottla.machines.reader_session import FetchSession, Wanted
 from ottla.wire.apis.fetch import FetchablePartitionResponse, FetchRequest, FetchResponse
 
 CHUNKS_MAX = 2

@@ -10,7 +10,6 @@ from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition, Uuid
 from ottla.client.core.consumer.cursors import Cursor, Cursors, OffsetAndMetadata, Stage
 from ottla.client.core.consumer.fetch_planner import FetchCall, FetchPlanner
-from ottla.client.core.consumer.fetch_session import FetchSession, Wanted
 from ottla.client.core.consumer.fetched_data import Converters
 from ottla.client.core.consumer.handout import Handout
 from ottla.client.core.consumer.options import EARLIEST, LATEST, ConsumerSettings
@@ -24,6 +23,7 @@ from ottla.client.errors import (
     PartitionError,
     UnassignedPartitionError,
 )
+from ottla.machines.reader_session import FetchSession, Wanted
 from ottla.records.builder import build_batch
 from ottla.records.control import end_transaction_marker
 from ottla.wire.apis.fetch import (

@@ -16,12 +16,14 @@ _MAX_EPOCH = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """One partition to fetch, as it stands in a request."""
+    """One partition to fetch, as it stands in a request. The last two are a follower's (KIP-595, KIP-107)."""
 
     topic_id: Uuid
     fetch_offset: int
     leader_epoch: int
     max_bytes: int
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
 
 
 class SessionRequest(NamedTuple):
@@ -95,6 +97,8 @@ def _by_topic(wanted: Mapping[TopicPartition, Wanted]) -> list[FetchTopic]:
                 partition=partition,
                 current_leader_epoch=entry.leader_epoch,
                 fetch_offset=entry.fetch_offset,
+                last_fetched_epoch=entry.last_fetched_epoch,
+                log_start_offset=entry.log_start_offset,
                 partition_max_bytes=entry.max_bytes,
             )
         )

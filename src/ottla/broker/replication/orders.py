@@ -1,10 +1,14 @@
-"""The controller's way to the broker it runs in: no network, the same messages."""
+"""What the controller tells this broker: roles, replicas to stop, and what the cluster looks like.
+
+The same for orders that come over the wire and for those of a controller in this process. One that was meant for an
+earlier life of this broker, or comes from a controller that is not one any more, is refused and changes nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.base.errors import KafkaError
+from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import Endpoint, TopicPartition, Uuid
 from ottla.broker.replicas import Replicas
 from ottla.machines.cluster.image import BrokerImage, ClusterImage, PartitionImage
@@ -18,20 +22,19 @@ from ottla.wire.apis.stop_replica import StopReplicaPartitionError, StopReplicaR
 from ottla.wire.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from ottla.wire.message import Request, Response
 
+Order = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 
-class LocalLink:
-    def __init__(
-        self, broker_id: int, replicas: Replicas, image: ClusterImage, *, on_metadata: Callable[[set[str]], None]
-    ) -> None:
+
+class Orders:
+    def __init__(self, replicas: Replicas, image: ClusterImage, *, on_metadata: Callable[[set[str]], None]) -> None:
         """`on_metadata` is told of every update, with the names of the topics that are gone by it."""
-        self._broker_id = broker_id
         self._replicas = replicas
         self._image = image
         self._on_metadata = on_metadata
+        self.broker_epoch = -1
+        """Of the registration that is in force."""
 
-    async def send(self, broker_id: int, request: Request) -> Response:
-        if broker_id != self._broker_id:
-            raise ValueError(f"broker {broker_id} is not in this process")
+    async def obey(self, request: Request) -> Response:
         match request:
             case LeaderAndIsrRequest():
                 return await self._leader_and_isr(request)
@@ -42,8 +45,14 @@ class LocalLink:
             case _:
                 raise TypeError(f"the controller does not send {type(request).__name__}")
 
+    def _check(self, request: Order) -> None:
+        if 0 <= request.broker_epoch < self.broker_epoch:
+            raise KafkaError(code=ErrorCode.STALE_BROKER_EPOCH)
+        self._replicas.check_controller(request.controller_epoch)
+
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         try:
+            self._check(request)
             outcome = await self._replicas.apply_leader_and_isr(request)
         except KafkaError as e:
             return LeaderAndIsrResponse(error_code=e.code)
@@ -65,6 +74,7 @@ class LocalLink:
 
     async def _stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         try:
+            self._check(request)
             outcome = await self._replicas.apply_stop_replica(request)
         except KafkaError as e:
             return StopReplicaResponse(error_code=e.code)
@@ -76,6 +86,10 @@ class LocalLink:
         )
 
     def _update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        try:
+            self._check(request)
+        except KafkaError as e:
+            return UpdateMetadataResponse(error_code=e.code)
         names = {topic.topic_name for topic in request.topic_states}
         before = {name: found.topic_id for name in names if (found := self._image.topics.get(name)) is not None}
         self._image.set_brokers(

@@ -1,0 +1,83 @@
+"""This broker's place among the live ones: its node in the metadata store, for as long as its session lasts.
+
+The node's creation is the broker's epoch: what was meant for an earlier registration is refused. A session that is lost
+takes all roles along, for others may have them by now; with the next one the broker registers anew and is told again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ottla.base.clock import Clock
+from ottla.base.errors import KafkaError, StartError
+from ottla.broker.controller.controller import Controller
+from ottla.broker.replicas import Replicas
+from ottla.broker.replication.orders import Orders
+from ottla.broker.tasks import Tasks
+from ottla.metadata import paths
+from ottla.metadata.store import Create, Delete, MetadataStore, NodeExistsError, Operation, SessionEvent
+
+log = logging.getLogger(__name__)
+
+
+class Registration:
+    def __init__(
+        self,
+        broker_id: int,
+        store: MetadataStore,
+        clock: Clock,
+        tasks: Tasks,
+        *,
+        describe: Callable[[], paths.BrokerNode],
+        orders: Orders,
+        replicas: Replicas,
+        controller: Controller,
+    ) -> None:
+        self._broker_id = broker_id
+        self._path = f"{paths.BROKER_IDS}/{broker_id}"
+        self._store = store
+        self._clock = clock
+        self._tasks = tasks
+        self._describe = describe
+        self._orders = orders
+        self._replicas = replicas
+        self._controller = controller
+
+    async def begin(self) -> None:
+        """Raises StartError if another live broker has this id."""
+        await self._register()
+        self._store.on_session(self._session_changed)
+
+    async def _register(self) -> None:
+        operations: list[Operation] = []
+        existing = await self._store.get(self._path)
+        if existing is not None and existing.owner == self._store.session_id:
+            operations.append(Delete(self._path))
+        operations.append(Create(self._path, self._describe().encode(self._clock.wall_ms()), ephemeral=True))
+        try:
+            await self._store.commit(operations)
+        except NodeExistsError:
+            raise StartError(
+                f"another live broker has the id {self._broker_id}; give this one another broker.id, or stop that one"
+            ) from None
+        node = await self._store.get(self._path)
+        if node is None or node.owner != self._store.session_id:
+            raise StartError("the session with the metadata store was lost while this broker registered")
+        self._orders.broker_epoch = node.created_id
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.LOST:
+            log.warning("the session with the metadata store is lost: this broker has no roles until it has another")
+            self._controller.resign()
+            self._replicas.drop_roles()
+        elif event is SessionEvent.RENEWED:
+            self._tasks.spawn(self._return())
+
+    async def _return(self) -> None:
+        try:
+            await self._register()
+            log.info("broker %d is registered again, epoch %d", self._broker_id, self._orders.broker_epoch)
+            await self._controller.campaign()
+        except (StartError, KafkaError) as e:
+            log.error("this broker cannot be registered again: %s", e)

@@ -1,0 +1,53 @@
+"""What this broker asks of the controller, which may be itself."""
+
+from __future__ import annotations
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.broker.controller.alter_partition import alter_partition
+from ottla.broker.controller.controller import Controller
+from ottla.broker.replication.peers import Peers
+from ottla.machines.cluster.image import ClusterImage
+from ottla.machines.cluster.topics import NewTopic
+from ottla.wire.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.apis.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+_TIMEOUT_MS = 30_000
+_WORK = "controller"
+
+
+class ControllerClient:
+    def __init__(self, image: ClusterImage, controller: Controller, peers: Peers) -> None:
+        self._image = image
+        self._controller = controller
+        self._peers = peers
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        if self._controller.is_active:
+            return await alter_partition(self._controller, request)
+        return await self._peers.request(
+            self._image.controller_id, request, AlterPartitionResponse, work=_WORK, timeout_ms=_TIMEOUT_MS
+        )
+
+    async def create_topic(self, new: NewTopic) -> None:
+        """Of another broker that is the controller. Raises KafkaError if it is not created."""
+        topic = CreatableTopic(
+            name=new.name,
+            num_partitions=new.partitions,
+            replication_factor=new.replication_factor,
+            configs=[CreatableTopicConfig(name=name, value=value) for name, value in new.configs.items()],
+        )
+        response = await self._peers.request(
+            self._image.controller_id,
+            CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS),
+            CreateTopicsResponse,
+            work=_WORK,
+            timeout_ms=_TIMEOUT_MS,
+        )
+        (created,) = response.topics
+        if created.error_code != ErrorCode.NONE:
+            raise KafkaError(created.error_message or "", code=ErrorCode(created.error_code))

@@ -1,0 +1,185 @@
+"""Several brokers, one log: copies, elections, who is in sync, and what is lost (nothing)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from ottla.broker.replication import fetchers
+from tests.cluster.local_cluster import IDS, LocalCluster, in_cluster, send_some
+from tests.waiting import until
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def read_all(servers: str, topic: str, partitions: int, expected: int) -> list[bytes]:
+    """By a foreign client, from the beginning."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "reader",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, index, 0) for index in range(partitions)])
+        values: list[bytes] = []
+        while len(values) < expected:
+            messages = consumer.consume(500, timeout=30)
+            assert messages, f"{len(values)} of {expected} records were found"
+            for message in messages:
+                assert message.error() is None, message.error()
+                values.append(message.value())
+        return values
+    finally:
+        consumer.close()
+
+
+def test_every_broker_knows_the_cluster_and_one_controls_it(tmp_path: Path) -> None:
+    async def scenario(cluster: LocalCluster) -> None:
+        controller = cluster.controller.broker_id
+        await until(lambda: all(sorted(broker.image.brokers) == [1, 2, 3] for broker in cluster.brokers.values()))
+        assert {broker.image.controller_id for broker in cluster.brokers.values()} == {controller}
+        assert len({broker.cluster_id for broker in cluster.brokers.values()}) == 1
+
+    in_cluster(tmp_path, scenario)
+
+
+def test_nothing_is_lost_or_doubled_while_each_broker_stops_in_turn(tmp_path: Path) -> None:
+    async def scenario(cluster: LocalCluster) -> None:
+        await cluster.create("t", partitions=3, min_insync_replicas="2")
+        sent: list[bytes] = []
+        async with cluster.producer() as producer:
+            sent += await send_some(producer, "t", 300, "before")
+            for broker_id in IDS:
+                await cluster.stop(broker_id)
+                sent += await send_some(producer, "t", 300, f"without-{broker_id}")
+                await cluster.start(broker_id)
+                await cluster.in_sync("t", 3, *IDS)
+        cluster.assert_identical("t", 3)
+        found = await asyncio.to_thread(read_all, cluster.bootstrap_servers, "t", 3, len(sent))
+        assert Counter(found) == Counter(sent)
+        epochs = {cluster.copy(broker, "t").leader_epoch for broker in cluster.brokers.values()}
+        assert len(epochs) == 1 and epochs.pop() >= 2
+
+    in_cluster(tmp_path, scenario)
+
+
+def test_with_too_few_in_sync_nothing_is_acknowledged(tmp_path: Path) -> None:
+    async def scenario(cluster: LocalCluster) -> None:
+        await cluster.create("t", min_insync_replicas="2")
+        async with cluster.producer(**{"delivery.timeout.ms": "1500", "request.timeout.ms": "500"}) as producer:
+            sent = await send_some(producer, "t", 10, "safe")
+            leader = cluster.leader_of("t")
+            assert leader is not None
+            for broker_id in IDS:
+                if broker_id != leader.broker_id:
+                    await cluster.stop(broker_id)
+            await until(lambda: cluster.isr("t") == {leader.broker_id})
+            refused = await producer.send("t", b"alone")
+            with pytest.raises(Exception, match=r"NOT_ENOUGH_REPLICAS|delivery\.timeout\.ms"):
+                await asyncio.wait_for(refused, 60)
+            copy = cluster.copy(leader, "t")
+            assert copy.log.high_watermark == 10
+            found = await asyncio.to_thread(read_all, f"127.0.0.1:{leader.endpoints[0].port}", "t", 1, 10)
+            assert Counter(found) == Counter(sent)
+
+    in_cluster(tmp_path, scenario)
+
+
+def test_a_follower_that_does_not_fetch_leaves_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be reached, but does not reach the leader: writes go on without it."""
+    cut_off: set[int] = set()
+    fetch = fetchers._SourceFetcher._fetch
+
+    async def fetch_unless_cut(self: fetchers._SourceFetcher, wanted: object) -> object:
+        if self._owner.broker_id in cut_off:
+            raise OSError("the network is cut")
+        return await fetch(self, wanted)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fetchers._SourceFetcher, "_fetch", fetch_unless_cut)
+
+    async def scenario(cluster: LocalCluster) -> None:
+        await cluster.create("t", min_insync_replicas="2")
+        leader = cluster.leader_of("t")
+        assert leader is not None
+        lost = next(broker_id for broker_id in IDS if broker_id != leader.broker_id)
+        epoch = cluster.copy(leader, "t").leader_epoch
+        async with cluster.producer() as producer:
+            cut_off.add(lost)
+            sent = await send_some(producer, "t", 50, "cut")
+            assert cluster.isr("t") == set(IDS) - {lost}
+            cut_off.clear()
+            await cluster.in_sync("t", 1, *IDS)
+            sent += await send_some(producer, "t", 50, "healed")
+        await cluster.in_sync("t", 1, *IDS)
+        assert cluster.copy(leader, "t").leader_epoch == epoch, "nobody was elected"
+        cluster.assert_identical("t", 1)
+        found = await asyncio.to_thread(read_all, cluster.bootstrap_servers, "t", 1, 100)
+        assert found == sent
+
+    in_cluster(tmp_path, scenario)
+
+
+def test_a_broker_that_loses_its_session_gives_up_its_roles_and_returns(tmp_path: Path) -> None:
+    async def scenario(cluster: LocalCluster) -> None:
+        await cluster.create("t", min_insync_replicas="2")
+        leader = cluster.leader_of("t")
+        assert leader is not None
+        before = leader.orders.broker_epoch
+        async with cluster.producer() as producer:
+            sent = await send_some(producer, "t", 20, "before")
+            node = await leader.producer_ids._store.get(f"/brokers/ids/{leader.broker_id}")
+            assert node is not None
+            cluster.store.end_session(node.owner)
+            await until(lambda: leader.orders.broker_epoch > before)
+            sent += await send_some(producer, "t", 20, "after")
+        await cluster.in_sync("t", 1, *IDS)
+        cluster.assert_identical("t", 1)
+        found = await asyncio.to_thread(read_all, cluster.bootstrap_servers, "t", 1, 40)
+        assert found == sent
+
+    in_cluster(tmp_path, scenario)
+
+
+def test_groups_and_transactions_work_on_whichever_broker_has_them(tmp_path: Path) -> None:
+    async def scenario(cluster: LocalCluster) -> None:
+        await cluster.create("t", partitions=3)
+        await asyncio.to_thread(_use_group_and_transaction, cluster.bootstrap_servers)
+        for topic in ("__consumer_offsets", "__transaction_state"):
+            await cluster.in_sync(topic, 2, *IDS)
+
+    in_cluster(tmp_path, scenario)
+
+
+def _use_group_and_transaction(servers: str) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": "tx", "acks": "all"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for number in range(30):
+        producer.produce("t", f"v{number}".encode(), key=str(number).encode())
+    producer.commit_transaction(60)
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.subscribe(["t"])
+        values: set[bytes] = set()
+        while len(values) < 30:
+            message = consumer.poll(30)
+            assert message is not None and message.error() is None
+            values.add(message.value())
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
