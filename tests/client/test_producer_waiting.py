@@ -60,3 +60,27 @@ def test_a_partition_without_a_leader_is_not_waited_for_by_records_that_may_go_e
                 stored = producer.send("t", b"").result(0.02).partition != lost
         embedded.elect_leader("t", lost)
         assert stored
+
+
+def test_who_waits_for_memory_gets_what_a_partition_without_a_leader_has_left(client: Client) -> None:
+    with (
+        EmbeddedBroker() as embedded,
+        client(
+            bootstrap_servers=embedded.bootstrap_servers,
+            linger_ms=10_000,
+            request_timeout_ms=10_000,
+            delivery_timeout_ms=30_000,
+            buffer_memory=100_000,
+            batch_size=10_000,
+            max_block_ms=5000,
+        ) as producer,
+    ):
+        embedded.create_topic("t", partitions=2)
+        embedded.take_leader_away("t", 0)
+        held_up = [producer.send("t", bytes(1000), partition=0) for _ in range(70)]
+        stored = [producer.send("t", bytes(1000), partition=1) for _ in range(200)]
+        assert not any(future.done() for future in held_up)
+        embedded.elect_leader("t", 0)
+        producer.flush()
+        assert {future.result(10).partition for future in stored} == {1}
+        assert {future.result(10).partition for future in held_up} == {0}

@@ -52,6 +52,11 @@ _HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 _time_s = time.time
 
+_MEMORY_SHARE = 4
+_MEMORY_DELAY_S = 0.005
+"""Who waits for memory is told at once when a quarter of it is free, and otherwise after this time. For each batch that
+is done a thread would be woken that takes the interpreter from the one that sends, for one more batch."""
+
 _ANSWER_S = 1.0
 """How long the producer's thread takes to answer at the most, unless a callback holds it up."""
 
@@ -69,6 +74,7 @@ class BaseProducer(InThread, Generic[KeyT, ValueT]):
         chain = check_parts(key_serializer, value_serializer, partitioner, interceptors)
         self._lock = threading.Lock()
         self._memory = threading.Condition(self._lock)
+        self._memory_timer: asyncio.TimerHandle | None = None
         self._unusable: ClientError | None = None
         self._partitioner = partitioner
         self._tables: TableIntake | None = None
@@ -97,7 +103,9 @@ class BaseProducer(InThread, Generic[KeyT, ValueT]):
         watch_exit(self)
 
     async def _start_engine(self) -> ProducerEngine:
-        engine = ProducerEngine(self._settings, lock=self._lock, on_memory=self._memory.notify_all)
+        engine = ProducerEngine(
+            self._settings, lock=self._lock, on_memory=lambda: self._memory_is_free(engine.accumulator)
+        )
         try:
             await engine.start()
         except BaseException:
@@ -105,6 +113,18 @@ class BaseProducer(InThread, Generic[KeyT, ValueT]):
             raise
         sending.batches = engine.accumulator.incomplete
         return engine
+
+    def _memory_is_free(self, accumulator: Accumulator) -> None:
+        """In the loop, with the lock held."""
+        if accumulator.free_bytes * _MEMORY_SHARE >= accumulator.buffer_memory or not accumulator.incomplete:
+            self._memory.notify_all()
+        elif self._memory_timer is None:
+            self._memory_timer = asyncio.get_running_loop().call_later(_MEMORY_DELAY_S, self._tell_of_memory)
+
+    def _tell_of_memory(self) -> None:
+        self._memory_timer = None
+        with self._lock:
+            self._memory.notify_all()
 
     def __enter__(self) -> Self:
         return self
