@@ -374,22 +374,31 @@ class Connection:
                 self._direct = socket.socket(fileno=os.dup(sock.fileno()))
                 self._direct.setblocking(False)
 
-    def receive_now(self) -> None:
-        """Takes in what has come already, as the event loop would: for its thread, while the loop does not run.
+    def receive_now(self) -> bool:
+        """Takes in what has come already, as the event loop would; whether anything had.
 
-        The end of the connection, and whatever is wrong with it, is left for the loop to find.
+        For the thread of the loop, while that does not run. The end of the connection, and whatever is wrong with it,
+        is left for the loop to find.
         """
+        has_received = False
         while self._direct is not None and self._waiting and not self.is_closed:
             buffer = self._reader.receive_buffer()
             try:
                 count = self._direct.recv_into(buffer)
             except OSError:
-                return
+                break
             if not count:
-                return
+                break
+            has_received = True
             self._received(count)
             if count < len(buffer):
-                return
+                break
+        return has_received
+
+    @property
+    def awaited_socket(self) -> socket.socket | None:
+        """The socket that a reply is to come from, for who waits without the event loop."""
+        return self._direct if self._waiting and not self.is_closed else None
 
     def _received(self, count: int) -> None:
         try:

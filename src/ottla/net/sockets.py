@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import math
 import re
+import select
 import socket
+from collections.abc import Iterable
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
@@ -27,3 +30,11 @@ def send_now(sock: socket.socket, parts: list[bytes | memoryview]) -> list[bytes
             left.append(memoryview(part)[sent:])
         sent = max(0, sent - len(part))
     return left
+
+
+def wait_readable(sockets: Iterable[socket.socket], wait_s: float) -> bool:
+    """Whether one of them has something to receive, or an error to tell, within that time."""
+    poller = select.poll()
+    for sock in sockets:
+        poller.register(sock, select.POLLIN)
+    return bool(poller.poll(math.ceil(wait_s * 1000)))

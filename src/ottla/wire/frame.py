@@ -105,7 +105,16 @@ def _size_class(size: int) -> int:
 class FrameReader:
     """The frames of one connection. Without a pool it has a buffer of its own, which many connections cannot afford."""
 
-    __slots__ = ("_aside", "_frame_bytes", "_have_bytes", "_own", "_pool", "_trusted_bytes", "max_frame_bytes")
+    __slots__ = (
+        "_aside",
+        "_expects_huge",
+        "_frame_bytes",
+        "_have_bytes",
+        "_own",
+        "_pool",
+        "_trusted_bytes",
+        "max_frame_bytes",
+    )
 
     def __init__(self, max_frame_bytes: int, pool: BufferPool | None = None, *, trusted_bytes: int = 0) -> None:
         """Frames up to `trusted_bytes` get their memory when they are announced, and none to spare: for who asked for
@@ -119,6 +128,8 @@ class FrameReader:
         """The buffer of a large frame, while it fills and until the caller has handled it."""
         self._frame_bytes = 0
         self._have_bytes = 0
+        self._expects_huge = False
+        """A frame larger than the shared buffer was detached, and the next one may be as large."""
 
     @property
     def is_mid_frame(self) -> bool:
@@ -132,7 +143,7 @@ class FrameReader:
             aside = self._aside
             free = self._pool.free
             if not aside:
-                return free
+                return free[:HEAD_BYTES] if self._expects_huge else free
             free[: len(aside)] = aside
             return free[len(aside) :]
         if self._have_bytes == self._frame_bytes:
@@ -155,6 +166,7 @@ class FrameReader:
             return [self._own[: self._frame_bytes]]
         free = self._pool.free
         end = count
+        self._expects_huge = False
         if self._aside:
             end += len(self._aside)
             self._aside = b""
@@ -179,6 +191,7 @@ class FrameReader:
         """The same frames in memory of their own, for a caller that cannot handle them now."""
         if self._own is not None and len(frames) == 1 and frames[0].obj is self._own.obj:
             self._own = None
+            self._expects_huge = self._frame_bytes > len(self._pool.shared)
             self._frame_bytes = self._have_bytes = 0
             return frames
         return [memoryview(bytearray(frame)) for frame in frames]

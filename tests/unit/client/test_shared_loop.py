@@ -129,7 +129,7 @@ def test_a_callback_must_not_wait_for_its_own_loop(shared: SharedLoop) -> None:
 def test_who_has_the_loop_without_running_it_must_not_wait_for_it_either(shared: SharedLoop) -> None:
     refusals: list[ConcurrentUseError] = []
 
-    def work() -> str:
+    def work(_: float) -> str:
         try:
             shared.call(thread_name())
         except ConcurrentUseError as e:
@@ -224,7 +224,7 @@ def test_a_handler_may_use_the_loop(shared: SharedLoop) -> None:
 
 
 def test_work_that_does_not_need_the_loop_to_run(shared: SharedLoop, usr1: list[object]) -> None:
-    def work() -> str:
+    def work(_: float) -> str:
         os.kill(os.getpid(), signal.SIGUSR1)
         assert not usr1
         return threading.current_thread().name
@@ -251,7 +251,7 @@ def test_the_loop_gets_its_turn_in_spite_of_work_without_it(shared: SharedLoop) 
     before = len(rounds)
     deadline_s = time.monotonic() + PATIENCE_S
     while len(rounds) < before + 10 and time.monotonic() < deadline_s:
-        if shared.try_without_running(lambda: "done") is None:
+        if shared.try_without_running(lambda _: "done") is None:
             shared.call(thread_name())
     assert len(rounds) >= before + 10
     shared.loop.call_soon_threadsafe(task.cancel)
@@ -267,7 +267,7 @@ def test_work_without_the_loop_while_another_thread_runs_it(shared: SharedLoop) 
     waiting = threading.Thread(target=lambda: shared.call(long()))
     waiting.start()
     assert entered.wait(PATIENCE_S)
-    assert shared.try_without_running(lambda: "done") is None
+    assert shared.try_without_running(lambda _: "done") is None
 
     async def end() -> None:
         finish.set()

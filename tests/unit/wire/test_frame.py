@@ -228,3 +228,17 @@ def test_a_large_frame_does_not_lie_where_copies_to_it_are_slow(trusted_bytes: i
     address = ctypes.addressof(ctypes.c_char.from_buffer(frames[0].cast("c")))
     place_in_peers_page = 4
     assert (address - place_in_peers_page) % 4096 not in range(1, 16)
+
+
+@pytest.mark.parametrize(("size", "room_bytes"), [(200_000, SHARED_BUFFER_BYTES), (300_000, HEAD_BYTES)])
+def test_behind_a_huge_frame_that_was_detached_little_is_received(size: int, room_bytes: int) -> None:
+    reader = FrameReader(LIMIT, BufferPool(), trusted_bytes=LIMIT)
+    feed(reader, framed(bytes(size))[:1000])
+    frames: list[memoryview] = []
+    while not frames:
+        room = reader.receive_buffer()
+        frames = reader.received(len(room))
+    reader.detach(frames)
+    assert len(reader.receive_buffer()) == room_bytes
+    assert feed(reader, framed(b"small")) == [b"small"]
+    assert len(reader.receive_buffer()) == SHARED_BUFFER_BYTES

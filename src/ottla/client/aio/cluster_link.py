@@ -18,6 +18,7 @@ from ottla.client.core.outages import Outages
 from ottla.client.core.settings import ClientSettings, backoff_ms, parse_bootstrap_servers
 from ottla.client.errors import ClusterUnreachableError
 from ottla.net.connection import Connection
+from ottla.net.sockets import wait_readable
 from ottla.wire.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.wire.message import Request, Response
@@ -93,11 +94,18 @@ class ClusterLink:
         connection = None if line is None else line.connection
         return None if connection is None or connection.is_closed else connection
 
-    def receive_now(self) -> None:
-        """Takes in what has come already: for the thread of the event loop, while the loop does not run."""
-        for line in list(self._lines.values()):
-            if line.connection is not None:
-                line.connection.receive_now()
+    def receive_now(self, wait_s: float) -> bool:
+        """Takes in what has come, or comes within `wait_s`; whether anything has.
+
+        For the thread of the event loop, while the loop does not run.
+        """
+        connections = [line.connection for line in self._lines.values() if line.connection is not None]
+        if sum(connection.receive_now() for connection in connections):
+            return True
+        awaited = [sock for connection in connections if (sock := connection.awaited_socket) is not None]
+        if wait_s <= 0 or not awaited or not wait_readable(awaited, wait_s):
+            return False
+        return sum(connection.receive_now() for connection in connections) > 0
 
     def in_flight(self) -> dict[int, int]:
         """The unanswered requests of each broker that is known."""

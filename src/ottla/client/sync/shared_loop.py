@@ -111,10 +111,11 @@ class SharedLoop:
         if asyncio._get_running_loop() is self.loop or self._holder == threading.get_ident():
             raise ConcurrentUseError("a callback of the consumer must not wait for the consumer; use its result later")
 
-    def try_without_running(self, work: Callable[[], T]) -> T | None:
+    def try_without_running(self, work: Callable[[float], T]) -> T | None:
         """What `work` gives, with the loop held and not running; None if somebody runs it, or if its turn has come.
 
-        For what takes less time than the loop's own rounds would, and can be had in the loop if not here.
+        For what takes less time than the loop's own rounds would, and can be had in the loop if not here. `work` is
+        told until when it may wait.
         """
         if asyncio._get_running_loop() is not None or time.monotonic() >= self._run_before_s:
             return None
@@ -124,7 +125,7 @@ class SharedLoop:
                 if not self._take_at_rest():
                     return None
                 try:
-                    return work()
+                    return work(self._run_before_s)
                 finally:
                     self._leave()
         finally:

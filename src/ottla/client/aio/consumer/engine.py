@@ -334,9 +334,12 @@ class ConsumerEngine:
             self._fetch(next_call)
         return any(next_call.node_id == call.node_id for next_call in following)
 
-    def receive_now(self) -> None:
-        """Takes in answers that have come already: for the thread of the event loop, while the loop does not run."""
-        self.fetch_link.receive_now()
+    def receive_now(self, wait_s: float) -> bool:
+        """Takes in answers that have come, or come within `wait_s`; whether there was anything to take in.
+
+        For the thread of the event loop, while the loop does not run.
+        """
+        return self.fetch_link.receive_now(wait_s)
 
     def take(self, records_max: int) -> list[AnyRecord]:
         return self.handout.take(records_max, self.convert)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from typing import Generic, cast
 
@@ -74,25 +75,27 @@ class Polls(Generic[K, V]):
             return []
         return self._intercepted(self._engine.handout.take_decoded(records_max))
 
-    def receive_records(self, records_max: int) -> list[ConsumerRecord[K, V]]:
-        """What has come already, unless a poll has something else to do first."""
-        if not self._has_received():
+    def receive_records(self, records_max: int, deadline_s: float) -> list[ConsumerRecord[K, V]]:
+        """What has come, or comes before the deadline, unless a poll has something else to do first."""
+        if not self._has_received(deadline_s):
             return []
         return self._intercepted(self._take(records_max))
 
-    def receive_claim(self, bytes_max: int) -> list[ClaimedData]:
-        if not self._has_received():
+    def receive_claim(self, bytes_max: int, deadline_s: float) -> list[ClaimedData]:
+        if not self._has_received(deadline_s):
             return []
         claimed = self._engine.handout.claim(bytes_max)
         self._engine.taken()
         return claimed
 
-    def _has_received(self) -> bool:
-        if not self._is_quiet():
-            return False
-        if not self._engine.handout.has_records():
-            self._engine.receive_now()
-        return self._engine.handout.has_records()
+    def _has_received(self, deadline_s: float) -> bool:
+        handout = self._engine.handout
+        while self._is_quiet():
+            if handout.has_records():
+                return True
+            if not self._engine.receive_now(deadline_s - time.monotonic()):
+                return False
+        return False
 
     def _is_quiet(self) -> bool:
         engine = self._engine

@@ -38,12 +38,13 @@ class BaseConsumer(ConsumerCalls[K, V]):
         self._begin_poll()
         try:
             polls = self._inner._polls
-            # What is left of a batch, or has come by now, needs no detour through the loop.
-            return (
-                polls.take_if_quiet(records_max)
-                or self._loop.try_without_running(lambda: polls.receive_records(records_max))
-                or self._poll_in_loop(timeout, records_max)
-            )
+            # What is left of a batch, has come by now or comes at once needs no detour through the loop.
+            if taken := polls.take_if_quiet(records_max):
+                return taken
+            deadline_s = time.monotonic() + seconds(timeout)
+            return self._loop.try_without_running(
+                lambda until_s: polls.receive_records(records_max, min(until_s, deadline_s))
+            ) or self._poll_in_loop(deadline_s, records_max)
         except BaseException as e:
             self._give_back(e)
             raise
@@ -87,7 +88,9 @@ class BaseConsumer(ConsumerCalls[K, V]):
 
     def _claim(self, deadline_s: float, bytes_max: int) -> list[ClaimedData]:
         polls = self._inner._polls
-        if claimed := self._loop.try_without_running(lambda: polls.receive_claim(bytes_max)):
+        if claimed := self._loop.try_without_running(
+            lambda until_s: polls.receive_claim(bytes_max, min(until_s, deadline_s))
+        ):
             return claimed
         while True:
             found = self._loop.call(self._inner._polls.next_claim(deadline_s - time.monotonic(), bytes_max))
@@ -95,8 +98,7 @@ class BaseConsumer(ConsumerCalls[K, V]):
                 return found
             self._tell_listener(found)
 
-    def _poll_in_loop(self, timeout: float | None, records_max: int) -> list[ConsumerRecord[K, V]]:
-        deadline_s = time.monotonic() + seconds(timeout)
+    def _poll_in_loop(self, deadline_s: float, records_max: int) -> list[ConsumerRecord[K, V]]:
         while True:
             found = self._loop.call(self._inner._polls.next_records(deadline_s - time.monotonic(), records_max))
             if not isinstance(found, RebalanceStep):
