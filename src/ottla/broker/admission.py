@@ -1,6 +1,6 @@
 """Who is at the other end of a connection and what it may do: asked by every way into the broker, short or long.
 
-Remembers decisions about topics and quota sensors, so that the short ways stay short: an authorizer's change of mind
+Remembers decisions and quota sensors, so that the short ways stay short: an authorizer's change of mind
 costs a comparison of two numbers per request.
 """
 
@@ -22,7 +22,7 @@ _CLIENT_ID_POSITION = 8
 """Where its length stands in a request frame; the client id is all from here to the body."""
 
 _DECISIONS_MAX = 10_000
-"""Peers name topics as they like: their table does not grow without bounds."""
+"""Peers name topics and groups as they like: their tables do not grow without bounds."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,12 @@ class AccessRules:
 class Admission:
     __slots__ = (
         "_authorizer",
-        "_by_operation",
+        "_decisions",
         "_generation",
         "_known_client",
         "_quotas",
         "_readable",
+        "_readable_groups",
         "_writable",
         "listener",
         "peer_host",
@@ -58,9 +59,11 @@ class Admission:
         self._generation = authorizer.generation
         self._writable: dict[str, bool] = {}
         self._readable: dict[str, bool] = {}
-        self._by_operation: dict[Operation, dict[str, bool]] = {
-            Operation.WRITE: self._writable,
-            Operation.READ: self._readable,
+        self._readable_groups: dict[str, bool] = {}
+        self._decisions: dict[tuple[ResourceType, Operation], dict[str, bool]] = {
+            (ResourceType.TOPIC, Operation.WRITE): self._writable,
+            (ResourceType.TOPIC, Operation.READ): self._readable,
+            (ResourceType.GROUP, Operation.READ): self._readable_groups,
         }
         self._quotas = quotas
         self._known_client: _KnownClient | None = None
@@ -75,7 +78,7 @@ class Admission:
         if self.principal is None and api_key not in BEFORE_AUTHENTICATION:
             raise ProtocolError(f"api {api_key} was asked for before authentication")
 
-    # What it may do. The first two are what Produce and Fetch need of a topic, remembered in the shortest way.
+    # What it may do. The first three are what the short ways need, remembered in the shortest way.
 
     def may_write(self, topic: str) -> bool:
         if self._generation != self._authorizer.generation:
@@ -89,16 +92,20 @@ class Admission:
         decision = self._readable.get(topic)
         return self.may(Operation.READ, ResourceType.TOPIC, topic) if decision is None else decision
 
+    def may_read_group(self, group_id: str) -> bool:
+        if self._generation != self._authorizer.generation:
+            self._forget()
+        decision = self._readable_groups.get(group_id)
+        return self.may(Operation.READ, ResourceType.GROUP, group_id) if decision is None else decision
+
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         principal = self.principal
         if principal is None:
             return False
         authorizer = self._authorizer
-        if resource_type is not ResourceType.TOPIC:
-            return authorizer.allows(principal, self.peer_host, operation, resource_type, name)
         if self._generation != authorizer.generation:
             self._forget()
-        decisions = self._by_operation.setdefault(operation, {})
+        decisions = self._decisions.setdefault((resource_type, operation), {})
         decision = decisions.get(name)
         if decision is None:
             if len(decisions) >= _DECISIONS_MAX:
@@ -115,7 +122,7 @@ class Admission:
 
     def _forget(self) -> None:
         self._generation = self._authorizer.generation
-        for decisions in self._by_operation.values():
+        for decisions in self._decisions.values():
             decisions.clear()
 
     # How much of it

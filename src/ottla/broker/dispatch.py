@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.base.errors import ProtocolError
 from ottla.broker.admission import ANONYMOUS, Admission
 from ottla.broker.handler import Handler, RequestContext
+from ottla.broker.straight_commit import StraightCommit
 from ottla.broker.straight_fetch import StraightFetch
 from ottla.broker.straight_produce import StraightProduce
 from ottla.net.server_connection import ClientConnection
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
+_OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
 
 
 class Dispatch:
@@ -27,6 +29,7 @@ class Dispatch:
         self._handlers = handlers
         self._straight_produce = StraightProduce(broker)
         self._straight_fetch = StraightFetch(broker)
+        self._straight_commit = StraightCommit(broker)
         self._anonymous = {listener.name for listener in broker.config.listeners if listener.protocol == "PLAINTEXT"}
         """Listeners that ask nobody for a name."""
 
@@ -45,9 +48,13 @@ class Dispatch:
             reply = self._straight_produce.stage(connection, version, correlation_id, frame, position)
             if reply is not None:
                 return reply
+        elif api_key == _OFFSET_COMMIT and position:
+            reply = self._straight_commit.stage(connection, version, correlation_id, frame, position)
+            if reply is not None:
+                return reply
         # All other requests find a world in which earlier ones are done.
-        if self._straight_produce.staged:
-            self._straight_produce.settle()
+        if self._straight_produce.staged or self._straight_commit.staged:
+            self.settle()
         if api_key == _FETCH and position:
             found = self._straight_fetch.reply(connection, version, correlation_id, frame, position)
             if found is not None:
@@ -72,6 +79,7 @@ class Dispatch:
 
     def settle(self) -> None:
         self._straight_produce.settle()
+        self._straight_commit.settle()
 
     def end_turn(self) -> None:
         self._broker.parked.try_moved()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -83,6 +83,19 @@ class Following(Protocol):
     def forget(self, tp: TopicPartition) -> None: ...
 
 
+def _leader_of(partition: Partition, requires_all_replicas: bool) -> PartitionLeader:
+    """The partition's leader, if records may be appended."""
+    leader = partition.leader
+    if leader is None:
+        raise not_leader(partition)
+    if requires_all_replicas and not leader.has_enough_replicas:
+        raise KafkaError(
+            f"{len(leader.isr)} replicas are in sync, min.insync.replicas is {leader.min_insync_replicas}",
+            code=ErrorCode.NOT_ENOUGH_REPLICAS,
+        )
+    return leader
+
+
 class RoleWatcher(Protocol):
     def partition_changed(self, partition: Partition) -> None: ...
 
@@ -152,14 +165,7 @@ class Replicas:
         now_ms: int,
         origin: Origin = Origin.CLIENT,
     ) -> AppendInfo:
-        leader = partition.leader
-        if leader is None:
-            raise not_leader(partition)
-        if requires_all_replicas and not leader.has_enough_replicas:
-            raise KafkaError(
-                f"{len(leader.isr)} replicas are in sync, min.insync.replicas is {leader.min_insync_replicas}",
-                code=ErrorCode.NOT_ENOUGH_REPLICAS,
-            )
+        leader = _leader_of(partition, requires_all_replicas)
         partition_log = partition.log
         try:
             info = partition_log.append_as_leader(
@@ -170,6 +176,26 @@ class Replicas:
             raise
         self._appended(partition, leader)
         return info
+
+    def append_own(
+        self,
+        partition: Partition,
+        records: Sequence[bytes],
+        now_ms: int,
+        transaction_of: tuple[int, int] | None = None,
+    ) -> int:
+        """Appends encoded records of a coordinator as one batch; returns the offset of the first."""
+        leader = _leader_of(partition, requires_all_replicas=True)
+        partition_log = partition.log
+        try:
+            first_offset = partition_log.append_own(
+                records, leader_epoch=leader.leader_epoch, now_ms=now_ms, transaction_of=transaction_of
+            )
+        except LogDirError as e:
+            self.directory_failed(partition_log.directory.parent, e)
+            raise
+        self._appended(partition, leader)
+        return first_offset
 
     def commit_staged(self, partition: Partition, now_ms: int) -> None:
         """Writes what is staged in the partition's log. If that fails, the end of the log says so by not moving."""

@@ -7,6 +7,7 @@ may see.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
@@ -23,12 +24,19 @@ from ottla.log.segmented_log import LogParts, SegmentedLog
 from ottla.log.stage import NOT_STAGED, Stage
 from ottla.log.transaction_index import AbortedTransaction
 from ottla.records.batch import (
+    HEADER_SIZE,
     HEADER_STRUCT,
     LOG_APPEND_TIME_BIT,
+    MAGIC_V2,
     MAX_SEQUENCE,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     BatchHeader,
     assign_offsets,
+    pack_batch,
+    pack_plain_batch,
 )
 from ottla.records.control import EndMarker
 
@@ -169,6 +177,48 @@ class PartitionLog(SegmentedLog):
         if self.config.stamps_append_time:
             info = info._replace(log_append_time_ms=now_ms)
         return info
+
+    def append_own(
+        self,
+        records: Sequence[bytes],
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        transaction_of: tuple[int, int] | None = None,
+    ) -> int:
+        """Store records that this broker made as one batch, and return the offset of the first.
+
+        They are encoded with offset deltas from 0 on, have keys, and their time is `now_ms`.
+        """
+        stage = self.stage
+        stage.write(now_ms)
+        payload = b"".join(records)
+        count = len(records)
+        segment = self.segments.active
+        first_offset = self.log_end_offset
+        last_offset = first_offset + count - 1
+        size = HEADER_SIZE + len(payload)
+        if (
+            transaction_of is not None
+            or size > stage.rules.batch_bytes_max
+            or leader_epoch != self.epochs.latest_epoch
+            or not self.room.takes(segment.size, segment.size + size, last_offset, now_ms)
+            or self.config.stamps_append_time
+        ):
+            attributes = 0 if transaction_of is None else TRANSACTIONAL_BIT
+            producer = transaction_of or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+            header = BatchHeader(
+                0, 0, leader_epoch, MAGIC_V2, 0, attributes, count - 1, now_ms, now_ms, *producer, NO_SEQUENCE, count
+            )
+            whole = memoryview(bytearray(pack_batch(header, payload)))
+            return self._append_from_coordinator(whole, leader_epoch, now_ms).first_offset
+        batch = pack_plain_batch(payload, count, now_ms, first_offset, leader_epoch)
+        try:
+            segment.append(batch, last_offset, now_ms)
+        except OSError as e:
+            raise self.failed_to("append to", e) from e
+        self.move_end(last_offset + 1, now_ms)
+        return first_offset
 
     def append_as_follower(self, records: memoryview, *, now_ms: int = 0) -> AppendInfo:
         """Store batches as the leader has them. Offsets must go on from the end of this log, gaps are allowed."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ottla.base.errors import CorruptBatchError
+from ottla.base.types import ReadBuffer
 from ottla.log.config import LogConfig
 from ottla.log.file import LogFile, file_names
 from ottla.log.file_walk import begins_with_batch, iter_file, walk_to
@@ -176,7 +177,7 @@ class Segment:
 
     # -- appending -----------------------------------------------------------------------------------------------
 
-    def append(self, data: memoryview, last_offset: int, max_timestamp: int) -> None:
+    def append(self, data: ReadBuffer, last_offset: int, max_timestamp: int) -> None:
         """Store one batch. On OSError nothing has changed, except perhaps bytes behind `size`."""
         position = self.write(data)
         self.note_batches(((position, last_offset, max_timestamp),))
@@ -191,7 +192,7 @@ class Segment:
         self.note_batches(batches)
         self.size = end_position
 
-    def write(self, data: memoryview) -> int:
+    def write(self, data: ReadBuffer) -> int:
         """Put bytes behind the data and return their position; `size` stays, for the caller to move."""
         position = self.size
         if position >= self._reserve_at:

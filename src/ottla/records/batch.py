@@ -52,6 +52,8 @@ _PRODUCER: Final = Struct(">qhi")
 
 _new_tuple = tuple.__new__
 _unpack_header = HEADER_STRUCT.unpack_from
+_pack_up_to_crc = Struct(">qiibI").pack
+_pack_behind_crc = Struct(">hiqqqhii").pack
 _unpack_int32 = _INT32.unpack_from
 _pack_int32_into = _INT32.pack_into
 _pack_int64_into = _INT64.pack_into
@@ -250,6 +252,16 @@ def pack_in_place(header: BatchHeader, buf: WriteBuffer, *, checksum: bool = Tru
     HEADER_STRUCT.pack_into(buf, 0, *header._replace(batch_length=length, magic=MAGIC_V2, crc=0))
     if checksum:
         _seal(buf, 0, len(buf))
+
+
+def pack_plain_batch(
+    records: bytes, record_count: int, timestamp_ms: int, base_offset: int, partition_leader_epoch: int
+) -> bytes:
+    """A whole batch of uncompressed records that all have one timestamp, and no producer id."""
+    behind_crc = _pack_behind_crc(0, record_count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, record_count)
+    crc = crc32c(records, crc32c(behind_crc))
+    length = _MIN_BATCH_LENGTH + len(records)
+    return _pack_up_to_crc(base_offset, length, partition_leader_epoch, MAGIC_V2, crc) + behind_crc + records
 
 
 def increment_sequence(sequence: int, by: int) -> int:

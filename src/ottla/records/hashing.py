@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 _MASK: Final = 0xFFFFFFFF
@@ -40,6 +41,7 @@ def java_string_hash(text: str) -> int:
     return h - (1 << 32) if h >> 31 else h
 
 
+@lru_cache(maxsize=10_000)
 def coordinator_partition(text: str, partition_count: int) -> int:
     """The partition of the coordinator's topic that a group id or transactional id belongs to."""
     h = java_string_hash(text)

@@ -218,7 +218,7 @@ class Counting(AllowAll):
         return True
 
 
-def test_an_authorizer_is_asked_once_per_topic_and_operation() -> None:
+def test_an_authorizer_is_asked_once_per_resource_and_operation() -> None:
     authorizer = Counting()
     quotas = ClientQuotas(QuotaLimits(), samples=2, window_ms=1000)
     admission = Admission(authorizer, quotas, listener="L", peer_host="h", principal=ANONYMOUS)
@@ -226,7 +226,9 @@ def test_an_authorizer_is_asked_once_per_topic_and_operation() -> None:
         assert admission.may_write("a")
         assert admission.may(Operation.WRITE, ResourceType.TOPIC, "a")
         assert admission.may_read("a")
-    assert authorizer.asked == 2
+        assert admission.may_read_group("a")
+        assert admission.may(Operation.READ, ResourceType.GROUP, "a")
+    assert authorizer.asked == 3
 
 
 def test_topics_that_a_peer_invents_do_not_pile_up() -> None:

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from ottla.base.errors import KafkaError
 from ottla.log.config import LOG_APPEND_TIME, LogConfig
-from ottla.log.partition_log import AppendInfo, PartitionLog
+from ottla.log.partition_log import AppendInfo, Origin, PartitionLog
 from ottla.log.stage import NOT_STAGED, Stage
 from ottla.records.batch import BatchHeader, pack_batch, read_header
+from ottla.records.builder import encode_record
 from ottla.records.compression import Codec
 from tests.unit.log.samples import FRESH_LOG, NOW_MS, MakeLog, batch, idempotent, reopen
 
@@ -212,3 +213,53 @@ def _stored_header(log: PartitionLog, offset: int) -> BatchHeader:
     assert data is not None
     segment = log.segments.all()[log.segments.number_of(offset)]
     return segment.header_at(data.position)
+
+
+# -- batches of this broker --------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=FRESH_LOG)
+@given(
+    appends=st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([b"v", b"w" * 100, None]), min_size=1, max_size=6),
+            st.integers(0, 2),
+            st.sampled_from([None, None, None, (7, 0)]),
+        ),
+        max_size=12,
+    ),
+    topic=_topics,
+    segment_bytes=st.sampled_from([400, 1 << 20]),
+    segment_ms=st.sampled_from([2000, 1 << 40]),
+    segment_index_bytes=st.sampled_from([36, 4096]),
+    index_interval_bytes=st.sampled_from([0, 100, 4096]),
+)
+def test_records_of_the_broker_are_stored_as_the_batch_that_they_make(
+    make_log: MakeLog, appends: list[tuple[list[bytes | None], int, Any]], topic: dict[str, Any], **limits: int
+) -> None:
+    config = {"max_message_bytes": 600, **limits, **topic}
+    own, by_batch = make_log(**config), make_log(**config)
+    now_ms, leader_epoch = NOW_MS, 0
+    for values, epochs_up, transaction_of in appends:
+        now_ms, leader_epoch = now_ms + 900, leader_epoch + epochs_up
+        producer = {}
+        if transaction_of is not None:
+            producer = {"producer_id": transaction_of[0], "producer_epoch": transaction_of[1], "transactional": True}
+        made = batch(*values, timestamp=now_ms, **producer)
+        encoded = [encode_record(number, 0, b"k", value) for number, value in enumerate(values)]
+        stored = _refused_or(
+            by_batch.append_as_leader, made, leader_epoch=leader_epoch, now_ms=now_ms, origin=Origin.COORDINATOR
+        )
+        got = _refused_or(
+            own.append_own, encoded, leader_epoch=leader_epoch, now_ms=now_ms, transaction_of=transaction_of
+        )
+        assert got == (stored.first_offset if isinstance(stored, AppendInfo) else stored)
+        assert own.log_end_offset == by_batch.log_end_offset
+    assert _files(own) == _files(by_batch)
+
+
+def _refused_or(append: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    try:
+        return append(*arguments, **more)
+    except KafkaError as e:
+        return e.code, e.message

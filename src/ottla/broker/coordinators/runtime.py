@@ -19,7 +19,6 @@ from ottla.broker.coordinators.loading import Machine, Parse, replay_log
 from ottla.broker.coordinators.pending_reply import PendingReply, PendingResult
 from ottla.broker.parked import Parked
 from ottla.broker.replicas import Partition, Replicas
-from ottla.log.partition_log import Origin
 from ottla.machines.coordinator import (
     CancelTimer,
     CoordinatorRecord,
@@ -30,13 +29,10 @@ from ottla.machines.coordinator import (
     TimerKey,
 )
 from ottla.records.batch import HEADER_SIZE
-from ottla.records.builder import NewRecord, build_batch
+from ottla.records.builder import encode_record
 from ottla.records.hashing import coordinator_partition
 
 log = logging.getLogger(__name__)
-
-RECORD_OVERHEAD_BYTES_MAX = 21
-"""What a record takes besides its key and value, at the most."""
 
 M = TypeVar("M", bound=Machine)
 T = TypeVar("T")
@@ -108,6 +104,14 @@ class CoordinatorRuntime(Generic[M]):
         if not shard.is_loaded:
             raise KafkaError(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return shard
+
+    def shard_alone(self, key: str) -> Shard[M] | None:
+        """The shard, if it is loaded and whatever is appended for it is committed at once; otherwise None."""
+        shard = self._shards.get(self.partition_for(key))
+        if shard is None or not shard.is_loaded:
+            return None
+        leader = shard.partition.leader
+        return shard if leader is not None and leader.commits_alone else None
 
     def active_shards(self) -> list[Shard[M]]:
         return [shard for shard in self._shards.values() if shard.is_loaded]
@@ -218,21 +222,34 @@ class CoordinatorRuntime(Generic[M]):
             _fail_replies(decision, KafkaError(code=ErrorCode.NOT_COORDINATOR))
             return
         for timer in decision.timers:
-            self._set_timer(shard, timer)
+            self.set_timer(shard, timer)
         try:
             # Without records of its own a decision still builds on those before it: it waits for them, too.
-            last_offset = self._append(shard, decision) if decision.records else shard.last_offset
+            last_offset = self._append_all(shard, decision) if decision.records else shard.last_offset
         except KafkaError as e:
-            log.warning("%s: an append of the coordinator failed: %s", shard.partition.tp, e)
-            reason = KafkaError(e.message, code=self._client_code(e.code))
-            _fail_replies(decision, reason)
-            self._reload(shard, reason)
+            _fail_replies(decision, e)
             return
         leader = shard.partition.leader
         if leader is not None and leader.high_watermark > last_offset:
             self._perform_all(shard, decision)
         else:
             self.wait_for_commit(shard, decision, last_offset)
+
+    def append(
+        self, shard: Shard[M], records: Sequence[bytes], now_ms: int, transaction_of: tuple[int, int] | None = None
+    ) -> int:
+        """Appends encoded records as one batch, for the caller to replay; returns the offset of the first.
+
+        Raises KafkaError with a code for clients if that failed; the shard is loaded again then.
+        """
+        if shard.is_dropped:
+            raise KafkaError(code=ErrorCode.NOT_COORDINATOR)
+        try:
+            first_offset = self._replicas.append_own(shard.partition, records, now_ms, transaction_of)
+        except KafkaError as e:
+            raise self._append_failed(shard, e) from e
+        shard.last_offset = first_offset + len(records) - 1
+        return first_offset
 
     def is_committed(self, shard: Shard[M]) -> bool:
         """Whether all the shard knows is committed, so that it may be shown."""
@@ -249,34 +266,28 @@ class CoordinatorRuntime(Generic[M]):
         waiter = _WaitingDecision(self, shard, decision, last_offset)
         self._parked.park(waiter, [shard.partition], self._commit_timeout_ms)
 
-    def _append(self, shard: Shard[M], decision: Decision) -> int:
+    def _append_all(self, shard: Shard[M], decision: Decision) -> int:
         """Appends and replays; returns the last offset. Only a decision too large for one batch takes several."""
         now_ms = self._clock.wall_ms()
         producer_id, producer_epoch = decision.producer or (-1, -1)
-        replayed_producer_id = producer_id if decision.producer is not None else -1
-        last_offset = -1
-        for records, encoded in _in_batches(decision.records, shard.partition.log.config.max_message_bytes, now_ms):
-            batch = build_batch(
-                encoded,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                transactional=decision.producer is not None,
-            )
-            info = self._replicas.append(
-                shard.partition,
-                memoryview(bytearray(batch)),
-                requires_all_replicas=True,
-                now_ms=now_ms,
-                origin=Origin.COORDINATOR,
-            )
-            for offset, record in enumerate(records, info.first_offset):
-                context = ReplayContext(offset, replayed_producer_id, producer_epoch, now_ms)
+        for records, encoded in _in_batches(decision.records, shard.partition.log.config.max_message_bytes):
+            first_offset = self.append(shard, encoded, now_ms, decision.producer)
+            for offset, record in enumerate(records, first_offset):
+                context = ReplayContext(offset, producer_id, producer_epoch, now_ms)
                 shard.machine.replay(record.key, record.value, context)
-            shard.last_offset = last_offset = info.last_offset
-        return last_offset
+        return shard.last_offset
+
+    def _append_failed(self, shard: Shard[M], error: KafkaError) -> KafkaError:
+        """Loads the shard again; returns what clients are told."""
+        log.warning("%s: an append of the coordinator failed: %s", shard.partition.tp, error)
+        reason = KafkaError(error.message, code=self._client_code(error.code))
+        self._reload(shard, reason)
+        return reason
 
     def _reload(self, shard: Shard[M], reason: KafkaError) -> None:
         """What the machine decided is not in the log, so the machine is wrong: build it again from what is."""
+        if shard.is_dropped:
+            return  # The directory of its log has failed, and the broker has lost the partition.
         partition = shard.partition
         self.drop(shard, reason)
         if partition.leader is not None:
@@ -292,7 +303,7 @@ class CoordinatorRuntime(Generic[M]):
             else:
                 self._perform(shard, effect)
 
-    def _set_timer(self, shard: Shard[M], timer: SetTimer | CancelTimer) -> None:
+    def set_timer(self, shard: Shard[M], timer: SetTimer | CancelTimer) -> None:
         running = shard.timers.pop(timer.key, None)
         if running is not None:
             running.cancel()
@@ -342,20 +353,21 @@ class _WaitingDecision(Generic[M]):
 
 
 def _in_batches(
-    records: Sequence[CoordinatorRecord], max_bytes: int, now_ms: int
-) -> Iterator[tuple[Sequence[CoordinatorRecord], list[NewRecord]]]:
+    records: Sequence[CoordinatorRecord], max_bytes: int
+) -> Iterator[tuple[Sequence[CoordinatorRecord], list[bytes]]]:
     """The records, and as they are stored, in runs that fit into one batch each."""
     start = 0
-    encoded: list[NewRecord] = []
+    encoded: list[bytes] = []
     room = max_bytes - HEADER_SIZE
     for number, record in enumerate(records):
         key, value = record.encode()
-        size = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES_MAX
-        if size > room and encoded:
+        stored = encode_record(len(encoded), 0, key, value)
+        if len(stored) > room and encoded:
             yield records[start:number], encoded
             start, encoded, room = number, [], max_bytes - HEADER_SIZE
-        encoded.append(NewRecord(key, value, (), now_ms))
-        room -= size
+            stored = encode_record(0, 0, key, value)
+        encoded.append(stored)
+        room -= len(stored)
     yield records[start:], encoded
 
 

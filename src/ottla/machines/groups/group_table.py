@@ -15,7 +15,14 @@ from ottla.machines.groups.consumer.group import ConsumerGroup
 from ottla.machines.groups.consumer.state import Draft
 from ottla.machines.groups.migration import downgrade
 from ottla.machines.groups.offset_requests import AgeRule, expired
-from ottla.machines.groups.offsets import OffsetStore, offset_record
+from ottla.machines.groups.offsets import (
+    NO_PRODUCER,
+    CommittedOffset,
+    OffsetStore,
+    PartitionKey,
+    committed_offset,
+    offset_record,
+)
 from ottla.wire.message import StoredRecord
 from ottla.wire.stored import consumer_offsets as stored
 
@@ -85,16 +92,23 @@ class GroupTable:
 
     def replay(self, key: StoredRecord, value: StoredRecord | None, context: ReplayContext) -> None:
         match key, value:
-            case stored.OffsetCommitKey(), None | stored.OffsetCommitValue():
-                self.offsets.replay(key, value, context)
-                if value is None:
-                    self.forget_if_nothing_left(key.group)
-                elif key.group not in self._groups:
-                    self._groups[key.group] = ClassicGroup(key.group, self._config)
+            case stored.OffsetCommitKey(), None:
+                self.offsets.forget(key.group, (key.topic, key.partition))
+                self.forget_if_nothing_left(key.group)
+            case stored.OffsetCommitKey(), stored.OffsetCommitValue():
+                committed = committed_offset(value, context.offset)
+                self.replay_offset(key.group, (key.topic, key.partition), committed, context.producer_id)
             case stored.GroupMetadataKey(), None | stored.GroupMetadataValue():
                 self._replay_classic(key.group, value)
             case _:
                 self._replay_consumer(key, value)
+
+    def replay_offset(
+        self, group_id: str, partition: PartitionKey, committed: CommittedOffset, producer_id: int = NO_PRODUCER
+    ) -> None:
+        self.offsets.put(group_id, partition, committed, producer_id)
+        if group_id not in self._groups:
+            self._groups[group_id] = ClassicGroup(group_id, self._config)
 
     def _replay_classic(self, group_id: str, value: stored.GroupMetadataValue | None) -> None:
         group = self._groups.get(group_id)

@@ -68,13 +68,10 @@ def commit(
         for partition in topic.partitions:
             index = partition.partition_index
             metadata = partition.committed_metadata or ""
-            if not 0 <= index < partition_count:
-                results.append((index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            error = commit_error(index, metadata, partition_count, config)
+            results.append((index, error))
+            if error is not ErrorCode.NONE:
                 continue
-            if len(metadata) > config.offset_metadata_max_bytes:
-                results.append((index, ErrorCode.OFFSET_METADATA_TOO_LARGE))
-                continue
-            results.append((index, ErrorCode.NONE))
             value = OffsetCommitValue(
                 offset=partition.committed_offset,
                 leader_epoch=partition.committed_leader_epoch,
@@ -84,6 +81,15 @@ def commit(
             )
             records.append(offset_record(terms.group_id, (topic.name, index), value))
     return records, errors
+
+
+def commit_error(index: int, metadata: str, partition_count: int, config: GroupConfig) -> ErrorCode:
+    """What keeps the offset of one partition of a topic from being stored, or NONE."""
+    if not 0 <= index < partition_count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len(metadata) > config.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
 
 
 def all_failed(

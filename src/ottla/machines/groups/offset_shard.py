@@ -6,16 +6,18 @@ What a request means for each partition is in `offset_requests`.
 from __future__ import annotations
 
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.machines.coordinator import Decision, Token
+from ottla.machines.coordinator import Decision, SetTimer, Token
 from ottla.machines.groups import offset_requests
 from ottla.machines.groups.classic.group import ClassicGroup
 from ottla.machines.groups.config import GroupConfig, TopicView
 from ottla.machines.groups.consumer.group import ConsumerGroup
 from ottla.machines.groups.group_table import GroupTable
+from ottla.machines.groups.offsets import CommittedOffset
 from ottla.wire.apis.offset_commit import OffsetCommitRequest
 from ottla.wire.apis.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ottla.wire.apis.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from ottla.wire.apis.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.wire.fused.offset_commit import TopicCommits
 
 _MEMBER_EPOCH_VERSION = 9
 _EXPIRED_AT_ONCE = 5_000
@@ -33,28 +35,30 @@ class OffsetShard:
         decision = Decision()
         generation = request.generation_id_or_member_epoch
         try:
-            self._check_commit(
-                request.group_id, request.member_id, request.group_instance_id, generation, version, decision
+            session = self.check_commit(
+                request.group_id, request.member_id, request.group_instance_id, generation, version=version
             )
         except KafkaError as e:
             errors = offset_requests.all_failed(request.topics, e.code)
             return decision.reply(token, offset_requests.commit_response(errors))
+        if session is not None:
+            decision.timers.append(session)
         expires_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
         terms = offset_requests.CommitTerms(request.group_id, now_ms, expires_ms)
         decision.records, errors = offset_requests.commit(request.topics, terms, self._config, self._topics)
         return decision.reply(token, offset_requests.commit_response(errors))
 
-    def _check_commit(
+    def check_commit(
         self,
         group_id: str,
         member_id: str,
         instance_id: str | None,
         generation: int,
-        version: int,
-        decision: Decision,
         *,
+        version: int,
         transactional: bool = False,
-    ) -> None:
+    ) -> SetTimer | None:
+        """Raises the KafkaError of a commit that is refused. A member whose commit is not begins its session anew."""
         group = self._groups.get(group_id)
         if group is None:
             if generation >= 0:
@@ -64,27 +68,51 @@ class OffsetShard:
             group.check_commit(member_id, instance_id, generation, transactional=transactional)
             member = group.members.get(member_id)
             if member is not None and not member.is_new:
-                decision.timers.append(group.session_starts(member))
+                return group.session_starts(member)
         elif not (generation < 0 and group.is_empty):
             _check_consumer_commit(group, member_id, generation, version, transactional)
+        return None
+
+    def stores_all(self, topics: TopicCommits) -> bool:
+        """Whether none of the partitions in a commit is refused."""
+        for name, partitions in topics:
+            partition_count = self._topics.partition_count(name) or 0
+            for index, _, _, metadata in partitions:
+                error = offset_requests.commit_error(index, metadata, partition_count, self._config)
+                if error is not ErrorCode.NONE:
+                    return False
+        return True
+
+    def replay_commit(self, group_id: str, topics: TopicCommits, commit_timestamp_ms: int, log_offset: int) -> int:
+        """The same as `replay` of the records of a commit, one for each partition, which lie from `log_offset` on.
+
+        Returns where they end.
+        """
+        for name, partitions in topics:
+            for index, offset, leader_epoch, metadata in partitions:
+                committed = CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms, -1, log_offset)
+                self._groups.replay_offset(group_id, (name, index), committed)
+                log_offset += 1
+        return log_offset
 
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, token: Token, *, version: int, now_ms: int
     ) -> Decision:
         decision = Decision(producer=(request.producer_id, request.producer_epoch))
         try:
-            self._check_commit(
+            session = self.check_commit(
                 request.group_id,
                 request.member_id,
                 request.group_instance_id,
                 request.generation_id,
-                version,
-                decision,
+                version=version,
                 transactional=True,
             )
         except KafkaError as e:
             errors = offset_requests.all_failed(request.topics, e.code)
             return decision.reply(token, offset_requests.transactional_commit_response(errors))
+        if session is not None:
+            decision.timers.append(session)
         terms = offset_requests.CommitTerms(request.group_id, now_ms)
         decision.records, errors = offset_requests.commit(request.topics, terms, self._config, self._topics)
         return decision.reply(token, offset_requests.transactional_commit_response(errors))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.machines.coordinator import CoordinatorRecord, ReplayContext
+from ottla.machines.coordinator import CoordinatorRecord
+from ottla.wire.fused.offset_commit import KEY_VERSION, VALUE_VERSION
 from ottla.wire.stored.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 
-OFFSET_KEY_VERSION = 1
-OFFSET_VALUE_VERSION = 3
+NO_PRODUCER = -1
+
 EXPIRING_OFFSET_VALUE_VERSION = 1
 """The only version that can say when an offset expires, which clients older than OffsetCommit v5 may ask for."""
 
@@ -32,10 +33,16 @@ class CommittedOffset(NamedTuple):
 
 def offset_record(group_id: str, partition: PartitionKey, value: OffsetCommitValue | None) -> CoordinatorRecord:
     key = OffsetCommitKey(group=group_id, topic=partition[0], partition=partition[1])
-    version = OFFSET_VALUE_VERSION
+    version = VALUE_VERSION
     if value is not None and value.expire_timestamp >= 0:
         version = EXPIRING_OFFSET_VALUE_VERSION
-    return CoordinatorRecord(key, OFFSET_KEY_VERSION, value, version)
+    return CoordinatorRecord(key, KEY_VERSION, value, version)
+
+
+def committed_offset(value: OffsetCommitValue, log_offset: int) -> CommittedOffset:
+    return CommittedOffset(
+        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp, log_offset
+    )
 
 
 GroupOffsets = dict[PartitionKey, CommittedOffset]
@@ -84,24 +91,16 @@ class OffsetStore:
             if partition[0] in topics
         ]
 
-    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, context: ReplayContext) -> None:
-        partition = (key.topic, key.partition)
-        if value is None:
-            self._forget(key.group, partition)
+    def put(self, group_id: str, partition: PartitionKey, committed: CommittedOffset, producer_id: int) -> None:
+        """With a producer, the offset counts once that producer's transaction is committed."""
+        if producer_id < 0:
+            offsets = self._committed.get(group_id)
+            if offsets is None:
+                offsets = self._committed[group_id] = {}
+            offsets[partition] = committed
             return
-        committed = CommittedOffset(
-            value.offset,
-            value.leader_epoch,
-            value.metadata,
-            value.commit_timestamp,
-            value.expire_timestamp,
-            context.offset,
-        )
-        if context.producer_id < 0:
-            self._committed.setdefault(key.group, {})[partition] = committed
-            return
-        self._pending.setdefault(context.producer_id, {}).setdefault(key.group, {})[partition] = committed
-        self._producers.setdefault(key.group, set()).add(context.producer_id)
+        self._pending.setdefault(producer_id, {}).setdefault(group_id, {})[partition] = committed
+        self._producers.setdefault(group_id, set()).add(producer_id)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> list[str]:
         """Applies or drops what the producer's transaction holds; says which groups it held offsets of."""
@@ -117,7 +116,7 @@ class OffsetStore:
                     present[partition] = pending
         return list(groups)
 
-    def _forget(self, group_id: str, partition: PartitionKey) -> None:
+    def forget(self, group_id: str, partition: PartitionKey) -> None:
         """A tombstone removes the offset and every pending commit of it."""
         offsets = self._committed.get(group_id)
         if offsets is not None:

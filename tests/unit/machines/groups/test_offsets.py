@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.base.errors import ErrorCode
-from ottla.machines.coordinator import ReplayContext
 from ottla.machines.groups.classic.states import GroupState
-from ottla.machines.groups.offsets import OffsetStore, offset_record
+from ottla.machines.groups.offsets import OffsetStore, committed_offset, offset_record
 from ottla.machines.groups.record_types import parse
 from ottla.wire.apis.offset_delete import (
     OffsetDeleteRequest,
@@ -298,9 +297,11 @@ def test_an_offset_is_the_last_write_in_the_log_that_counts(
         if kind in ("commit", "abort"):
             store.end_transaction(producer_id, committed=kind == "commit")
             continue
-        key = OffsetCommitKey(group=GROUP, topic=topic, partition=index)
-        value = OffsetCommitValue(offset=offset) if kind == "put" else None
-        store.replay(key, value, ReplayContext(position, producer_id, 0, 0))
+        if kind == "put":
+            committed = committed_offset(OffsetCommitValue(offset=offset), position)
+            store.put(GROUP, (topic, index), committed, producer_id)
+        else:
+            store.forget(GROUP, (topic, index))
 
     expected: dict[tuple[str, int], int] = {}
     for partition in (A, B):
