@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from typing import Any
 
 from ottla.base.errors import ProtocolError
 from ottla.broker.access import BEFORE_AUTHENTICATION
@@ -43,6 +44,7 @@ class Admission:
         "_readable",
         "_readable_groups",
         "_writable",
+        "last_commit",
         "listener",
         "peer_host",
         "principal",
@@ -67,9 +69,12 @@ class Admission:
         }
         self._quotas = quotas
         self._known_client: _KnownClient | None = None
+        self.last_commit: Any = None
+        """What the short way of offset commits remembers; void as soon as the rules or the principal change."""
 
     def authenticated(self, principal: str) -> None:
         self.principal = principal
+        self.last_commit = None
         self._forget()
         self._known_client = None
 

@@ -32,10 +32,11 @@ from ottla.machines.groups import record_types
 from ottla.machines.groups.shard import GroupShard
 from ottla.net.service import Deferred
 from ottla.records.batch import BatchHeader, iter_headers
-from ottla.records.reader import read_records
+from ottla.records.reader import Record, read_records
 from ottla.wire.apis import response_class
 from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.wire.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from ottla.wire.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.wire.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -134,12 +135,12 @@ class World:
 
     def batches(self, group_id: str) -> list[tuple[BatchHeader, list[tuple[str, int, Any]]]]:
         """Of every batch that has offsets of the group: topic, partition and value of each."""
-        log = self.shard(group_id).partition.log
-        data = b"".join(os.pread(s.log.fd, s.size, 0) for s in log.segments.all())
+        data = self._log_bytes(group_id)
         found = []
-        for position, header in iter_headers(memoryview(data)):
+        for position, header in iter_headers(data):
             records = []
-            for record in read_records(memoryview(data)[position : position + header.size], header):
+            assert header.record_count
+            for record in read_records(data[position : position + header.size], header):
                 assert record.key is not None
                 parsed = record_types.parse(record.key, record.value)
                 if parsed is not None and isinstance(parsed[0], OffsetCommitKey) and parsed[0].group == group_id:
@@ -148,6 +149,16 @@ class World:
             if records:
                 found.append((header, records))
         return found
+
+    def _log_bytes(self, group_id: str) -> memoryview:
+        log = self.shard(group_id).partition.log
+        return memoryview(b"".join(os.pread(s.log.fd, s.size, 0) for s in log.segments.all()))
+
+    def stored(self, group_id: str) -> list[Record]:
+        """Every record of the shard's log."""
+        data = self._log_bytes(group_id)
+        found = [(data[position : position + header.size], header) for position, header in iter_headers(data)]
+        return [record for batch, header in found for record in read_records(batch, header)]
 
     def records(self, group_id: str) -> list[tuple[str, int, Any]]:
         return [record for _, records in self.batches(group_id) for record in records]
@@ -356,6 +367,8 @@ def test_what_does_not_fit_into_a_batch_is_stored_in_another(tmp_path: Path) -> 
         too_large = world.short(commit("g", ("orders", [(0, 9, "n" * 10)] * 3)), 7)
         world.dispatch.settle()
         assert error_of(too_large) is ErrorCode.NONE, "a decision may take several batches"
+        assert [value.offset for _, _, value in world.records("g")][-3:] == [9, 9, 9]
+        assert [record.offset for record in world.stored("g")] == list(range(log.log_end_offset))
 
     run(tmp_path, scenario)
 
@@ -408,6 +421,34 @@ def test_rules_that_change_count_for_the_next_commit(tmp_path: Path) -> None:
         authorizer.replace([*allowed, Rule(AclPermission.DENY, Operation.READ, ResourceType.TOPIC, "orders")])
         assert error_of(await _settled(world, plain("g", 3))) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert [value.offset for _, _, value in world.records("g")] == [1]
+
+    run(tmp_path, scenario)
+
+
+def test_a_topic_that_has_gone_counts_for_the_next_commit(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        assert error_of(await _settled(world, plain("g", 1))) is ErrorCode.NONE
+        assert error_of(await _settled(world, plain("g", 2))) is ErrorCode.NONE
+        await world.broker.topic_admin.delete("orders")
+        assert error_of(await _settled(world, plain("g", 3))) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(tmp_path, scenario)
+
+
+def test_what_a_connection_repeats_is_judged_anew(tmp_path: Path) -> None:
+    """Only its group, topic and partition are remembered, neither what the group is like nor another connection's."""
+
+    async def scenario(world: World) -> None:
+        group_id = f"classic{SHORT}"
+        await world.join()
+        member = world.members[group_id]
+        for offset in (1, 2):
+            assert error_of(await _settled(world, plain(group_id, offset, member))) is ErrorCode.NONE
+        await world.ask(LeaveGroupRequest(group_id=group_id, members=[MemberIdentity(member_id=member[0])]), 4)
+        assert error_of(await _settled(world, plain(group_id, 3, member))) is ErrorCode.UNKNOWN_MEMBER_ID
+        too_long = commit("g", ("orders", [(0, 4, "n" * 11)]))
+        assert error_of(await _settled(world, plain("g", 4))) is ErrorCode.NONE
+        assert error_of(await _settled(world, too_long)) is ErrorCode.OFFSET_METADATA_TOO_LARGE
 
     run(tmp_path, scenario)
 

@@ -19,6 +19,7 @@ from ottla.wire.apis.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from ottla.wire.fused import offset_commit
+from ottla.wire.fused.commit_form import CommitForm, has_form
 from ottla.wire.fused.offset_commit import (
     KEY_VERSION,
     VALUE_VERSION,
@@ -120,6 +121,50 @@ def test_an_instance_is_read_where_there_is_one() -> None:
     request.group_instance_id = "i"
     for version in (7, 8, 9):
         assert listed(read_commit(memoryview(request.encode(version)), version, 0)) == told(request)
+
+
+@pytest.mark.parametrize("version", BY_HAND)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**32))
+def test_what_a_form_reads_is_what_the_request_says(version: int, seed: int) -> None:
+    """With other offsets, with other names, cut short or damaged: a form reads the truth or nothing."""
+    rng = Random(seed)
+    first = single(version, rng.choice(LENGTHS), rng.choice([None, "", "a note"]))
+    commit = read_commit(memoryview(first.encode(version)), version, 0)
+    assert commit is not None and has_form(commit, version)
+    form = CommitForm(commit, version, memoryview(b"pad" + first.encode(version)), 3)
+    assert form.key == encode_offset_key(first.group_id, first.topics[0].name, 7)
+
+    request = single(version, len(first.group_id), rng.choice([None, "", "a note", "grüße", "n" * 126]))
+    request.topics[0].partitions[0].committed_offset = rng.randrange(2**63)
+    request.topics[0].partitions[0].committed_leader_epoch = rng.randrange(-1, 2**31)
+    data = bytearray(request.encode(version))
+    assert listed(form.read(memoryview(b"pad" + data + b"stray"), version, 3)) == told(request)
+    assert form.read(memoryview(data), version + 1, 0) is None
+    for cut in rng.sample(range(len(data)), min(len(data), 30)):
+        assert form.read(memoryview(data[:cut]), version, 0) is None
+    data[rng.randrange(len(data))] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+    read = form.read(memoryview(data), version, 0)
+    assert read is None or listed(read) == listed(read_commit(memoryview(data), version, 0))
+
+
+@pytest.mark.parametrize("version", SERVED_VERSIONS)
+def test_only_usual_requests_have_a_form(version: int) -> None:
+    def form_of(request: OffsetCommitRequest) -> bool:
+        commit = read_commit(memoryview(request.encode(version)), version, 0)
+        return commit is not None and has_form(commit, version)
+
+    request = single(version, 1, "")
+    assert form_of(request) == (version in BY_HAND)
+    request.topics.append(OffsetCommitRequestTopic(name="other", partitions=request.topics[0].partitions))
+    assert not form_of(request)
+    request.topics = [OffsetCommitRequestTopic(name="t", partitions=request.topics[0].partitions * 2)]
+    assert not form_of(request)
+    assert not form_of(single(version, 127, ""))
+    if version >= 7:
+        request = single(version, 1, "")
+        request.group_instance_id = "i"
+        assert not form_of(request)
 
 
 _names = st.sampled_from(["t", "n" * 126, "n" * 127, "grüße" * 40])

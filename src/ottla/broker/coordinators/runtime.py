@@ -98,20 +98,24 @@ class CoordinatorRuntime(Generic[M]):
         return coordinator_partition(key, self._partition_count())
 
     def shard_for(self, key: str) -> Shard[M]:
-        shard = self._shards.get(self.partition_for(key))
+        shard = self.find_shard(key)
         if shard is None:
             raise KafkaError(code=ErrorCode.NOT_COORDINATOR)
         if not shard.is_loaded:
             raise KafkaError(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return shard
 
-    def shard_alone(self, key: str) -> Shard[M] | None:
-        """The shard, if it is loaded and whatever is appended for it is committed at once; otherwise None."""
-        shard = self._shards.get(self.partition_for(key))
-        if shard is None or not shard.is_loaded:
-            return None
+    def find_shard(self, key: str) -> Shard[M] | None:
+        """The shard, loaded or not, if it is here."""
+        return self._shards.get(self.partition_for(key))
+
+    @staticmethod
+    def commits_alone(shard: Shard[M]) -> bool:
+        """Whether the shard can be used, and what is appended for it is committed at once."""
+        if shard.is_dropped or not shard.is_loaded:
+            return False
         leader = shard.partition.leader
-        return shard if leader is not None and leader.commits_alone else None
+        return leader is not None and leader.commits_alone
 
     def active_shards(self) -> list[Shard[M]]:
         return [shard for shard in self._shards.values() if shard.is_loaded]

@@ -66,7 +66,7 @@ class OffsetShard:
                 raise KafkaError(code=ErrorCode.GROUP_ID_NOT_FOUND if knows_epochs else ErrorCode.ILLEGAL_GENERATION)
         elif isinstance(group, ClassicGroup):
             group.check_commit(member_id, instance_id, generation, transactional=transactional)
-            member = group.members.get(member_id)
+            member = group.members.get(member_id) if member_id else None
             if member is not None and not member.is_new:
                 return group.session_starts(member)
         elif not (generation < 0 and group.is_empty):
