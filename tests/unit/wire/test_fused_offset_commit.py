@@ -41,8 +41,8 @@ LENGTHS = [0, 1, 126]
 
 def told(request: OffsetCommitRequest) -> Any:
     """What `read_commit` owes for a request; None if it has something unusual in it."""
-    names = [topic.name for topic in request.topics]
-    if not names or len(set(names)) < len(names) or request.retention_time_ms >= 0:
+    names = {topic.name for topic in request.topics if topic.partitions}
+    if not names or len(names) < len(request.topics) or request.retention_time_ms >= 0:
         return None
     topics = [
         (

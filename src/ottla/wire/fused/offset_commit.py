@@ -61,7 +61,7 @@ _VALUE_HEAD = struct.Struct(">hqih")
 def read_commit(view: memoryview, version: int, position: int) -> Commit | None:
     """The request whose body starts at `position`; None for one with anything unusual in it, and for what is none.
 
-    A usual one names some topics, each of them once, and asks for no retention time of its own.
+    A usual one names some topics, each of them once and with partitions, and asks for no retention time of its own.
     """
     try:
         single = None
@@ -81,7 +81,7 @@ def _read_declared(view: memoryview, version: int, position: int) -> Commit | No
         request, _ = OffsetCommitRequest.decode(view, version, position)
     except DecodeError:
         return None
-    names = {topic.name for topic in request.topics}
+    names = {topic.name for topic in request.topics if topic.partitions}
     if not names or len(names) < len(request.topics) or request.retention_time_ms >= 0:
         return None
     topics = [
