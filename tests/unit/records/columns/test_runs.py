@@ -172,3 +172,15 @@ def test_a_run_of_one_time_is_read_at_once() -> None:
 
     assert kinds(0, 9000) == [(64, True), (8128, True), (808, True)]
     assert kinds(1, 1000) == [(64, False), (936, False)]
+
+
+def test_a_plain_batch_is_looked_at_for_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = []
+
+    def look(*given: Any) -> Any:
+        found.append(read_runs(*given))
+        return found[-1]
+
+    monkeypatch.setattr("ottla.records.columns.fields.read_runs", look)
+    decode_columns(build_batch([(None, b"v" * 50, [], NOW_MS)] * 50))
+    assert [[run.rows for run in runs] for runs in found] == [[50]]
