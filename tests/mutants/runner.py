@@ -113,7 +113,8 @@ class Run:
         code = os.waitstatus_to_exitcode(status)
         if code in (0, 5):  # all passed, or there was none
             return Outcome(False, "", seconds)
-        return Outcome(True, next(iter(self.failures), f"exit code {code}"), seconds)
+        other = "a test without an end" if "+ Timeout +" in self.output else f"exit code {code}"
+        return Outcome(True, next(iter(self.failures), other), seconds)
 
     @property
     def output(self) -> str:
