@@ -27,9 +27,9 @@ OPTIONS = (
         "zookeeper.session.timeout.ms",
         Type.INT,
         18000,
-        "If ZooKeeper hears nothing from the broker for this long, the broker counts as gone.",
+        "If the metadata store, ZooKeeper or that of a local cluster, hears nothing from the broker for this long, the "
+        "broker counts as gone.",
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "zookeeper.max.in.flight.requests",
