@@ -45,5 +45,6 @@ def _made(section: Section, name: str, formats: dict[str, str]) -> Any:
     try:
         found = getattr(import_module(module_name), class_name)
     except ImportError as e:
-        section.fail("format", f"format {name} needs {e.name}: pip install 'ottla[spark,{name}]'")
+        extra = "avro" if name == "avro" else "spark"
+        section.fail("format", f"format {name} needs {e.name}: pip install 'ottla[{extra}]'")
     return found.from_section(section)
