@@ -80,9 +80,22 @@ def event_sourcing(chance: random.Random, at: datetime) -> Iterator[Record]:
         yield Record("accounts.events", account, event)
 
 
+def offsets_in_database(chance: random.Random, at: datetime) -> Iterator[Record]:
+    while True:
+        customer = chance.choice(["ann", "bob", "cy", "dee"])
+        yield Record("orders", customer, {"customer": customer, "cents": chance.randrange(100, 10_000)})
+
+
 FEEDS: dict[str, Feed] = {
     feed.__name__: feed
-    for feed in (operational_metrics, messaging, activity_tracking, stream_processing, event_sourcing)
+    for feed in (
+        operational_metrics,
+        messaging,
+        activity_tracking,
+        stream_processing,
+        event_sourcing,
+        offsets_in_database,
+    )
 }
 
 

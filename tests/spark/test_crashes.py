@@ -1,4 +1,4 @@
-"""Drivers and brokers killed at the worst moments: rows out are rows in, and none is there twice."""
+"""Drivers, brokers and a database killed at the worst moments: rows out are rows in, and none is there twice."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ import pyarrow as pa
 import pytest
 
 import ottla
+from ottla.spark.pipeline.failures import is_passing
 from tests.broker_process import BrokerProcess
 from tests.interop.transactions.readers import read_all
 from tests.spark.drivers.faults import FAULTS, PATIENCE_S, PLACE
+from tests.spark.mariadb import MariadbProcess
 from tests.spark.postgres import PostgresProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-drivers"), pytest.mark.timeout(1200)]
@@ -29,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-drivers"), pytes
 PARTITIONS = (0, 1, 2)
 ROWS = 120_000
 SOURCE, FIRST, SECOND, THIRD = "source", "first", "second", "third"
-SQLITE, POSTGRES = "sqlite", "postgres"
+SQLITE, POSTGRES, MYSQL, MYSQL_UPSERT = "sqlite", "postgres", "mysql", "mysql_upsert"
 FOUR_BATCHES = {"maxOffsetsPerTrigger": str(ROWS // 4)}
 
 
@@ -72,31 +74,39 @@ def copy(target: str, **options: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Databases:
-    """The two databases that get a copy each, under the names of their queries."""
+    """The databases that get a copy each, under the names of their queries; MariaDB gets another by the driver."""
 
     sqlite: Path
     postgres: PostgresProcess
+    mariadb: MariadbProcess
 
-    def copies(self) -> list[dict[str, Any]]:
-        urls = {SQLITE: f"sqlite:{self.sqlite}", POSTGRES: self.postgres.url}
-        return [{**copy(name), "database": url} for name, url in urls.items()]
+    def copies(self, *names: str) -> list[dict[str, Any]]:
+        urls = {
+            SQLITE: f"sqlite:{self.sqlite}",
+            POSTGRES: self.postgres.url,
+            MYSQL: self.mariadb.url,
+            MYSQL_UPSERT: self.mariadb.url,
+        }
+        return [{**copy(name), "database": urls[name]} for name in names]
 
-    def ask(self, query: str) -> list[tuple[object, ...] | None]:
-        with closing(sqlite3.connect(self.sqlite)) as from_sqlite, self.postgres.connect() as from_postgres:
-            return [from_sqlite.execute(query).fetchone(), from_postgres.execute(query).fetchone()]
+    def ask(self, name: str, query: str) -> tuple[object, ...]:
+        if name == SQLITE:
+            with closing(sqlite3.connect(self.sqlite)) as connection:
+                row: tuple[object, ...] = connection.execute(query).fetchone()
+                return row
+        return (self.postgres if name == POSTGRES else self.mariadb).rows(query)[0]
 
-    def assert_hold(self, rows: int) -> None:
+    def assert_hold(self, rows: int, *names: str) -> None:
         """The first rows of each partition, all of them once."""
-        query = "SELECT count(*), count(DISTINCT id), sum(id), min(id), max(id) FROM copied"
-        assert self.ask(query) == [(rows, rows, rows * (rows - 1) // 2, 0, rows - 1)] * 2
+        for name in names:
+            found = self.ask(name, f"SELECT count(*), count(DISTINCT id), sum(id), min(id), max(id) FROM copied_{name}")
+            assert (name, *found) == (name, rows, rows, rows * (rows - 1) // 2, 0, rows - 1)
 
-    def assert_remember(self, batch_number: int, rows: int) -> None:
+    def assert_remember(self, batch_number: int, rows: int, *names: str) -> None:
         ends = {SOURCE: {str(partition): rows // len(PARTITIONS) for partition in PARTITIONS}}
-        # Other tests use the same server.
-        for progress in self.ask(
-            f"SELECT batch_id, offsets FROM ottla_progress WHERE sink IN ('{SQLITE}', '{POSTGRES}')"
-        ):
-            assert progress is not None
+        for name in names:
+            # Other tests use the same servers.
+            progress = self.ask(name, f"SELECT batch_id, offsets FROM ottla_progress WHERE sink = '{name}'")
             remembered, offsets = progress
             assert remembered == batch_number
             assert [json.loads(text) for text in json.loads(str(offsets))] == [ends]
@@ -118,23 +128,26 @@ def values_in(broker: BrokerProcess, topic: str) -> Counter[bytes]:
 
 
 def test_rows_out_are_rows_in_whatever_is_killed(
-    tmp_path: Path, own_broker: BrokerProcess, postgres: PostgresProcess
+    tmp_path: Path, own_broker: BrokerProcess, postgres: PostgresProcess, mariadb: MariadbProcess
 ) -> None:
     broker = own_broker.start()
     fill(broker)
     expected = Counter(b"%d" % number for number in range(ROWS))
-    databases = Databases(tmp_path / "copied.db", postgres)
+    databases = Databases(tmp_path / "copied.db", postgres, mariadb)
 
-    # The JVM is killed when the first copy has committed a part of its batch, while a worker of the second writes, and
-    # when the third and the databases have committed a batch that Spark has not noted yet.
+    # The JVM is killed when the first copy has committed a part of its batch, while a worker of the second writes, when
+    # the third and the databases have committed a batch that Spark has not noted yet, and before one has committed it.
+    held = (SQLITE, POSTGRES, MYSQL)
     faults = {
         FIRST: (1, "killed in mid-commit"),
         SECOND: (1, "orphan"),
         THIRD: (1, "held after commit"),
         SQLITE: (1, "held after commit"),
         POSTGRES: (1, "held after commit"),
+        MYSQL: (1, "held after commit"),
+        MYSQL_UPSERT: (1, "held before commit"),
     }
-    steps = [[*databases.copies(), copy(THIRD), copy(FIRST), copy(SECOND)]]
+    steps = [[*databases.copies(*held, MYSQL_UPSERT), copy(THIRD), copy(FIRST), copy(SECOND)]]
     with driver(tmp_path, broker, steps, **faults) as process:
         code, found = outcomes(process)
     assert code != 0 and not found, f"the driver was not killed: {found}"
@@ -144,17 +157,26 @@ def test_rows_out_are_rows_in_whatever_is_killed(
     assert ROWS // 4 < sum(partly.values()) < ROWS // 2
     assert set(partly.values()) == {1}
     assert sum(values_in(broker, THIRD).values()) == ROWS // 2
-    databases.assert_hold(ROWS // 2)
-    databases.assert_remember(1, ROWS // 2)
-    for name in (THIRD, SQLITE, POSTGRES):
+    databases.assert_hold(ROWS // 2, *held)
+    databases.assert_remember(1, ROWS // 2, *held)
+    databases.assert_hold(ROWS // 4, MYSQL_UPSERT)
+    databases.assert_remember(0, ROWS // 4, MYSQL_UPSERT)
+    for name in (THIRD, *held, MYSQL_UPSERT):
         checkpoint = tmp_path / "checkpoints" / name
         assert (checkpoint / "offsets" / "1").exists()
         assert not (checkpoint / "commits" / "1").exists(), "Spark knows the batch as done"
 
     # Another number of tasks is refused while the batch is not whole. With the old one all go on, and the broker is
-    # killed in the middle of their batches, and comes back.
-    steps = [[copy(FIRST, minPartitions="5")], [copy(SECOND)], [copy(FIRST), copy(THIRD), *databases.copies()]]
-    faults = {FIRST: (3, "broker restart"), SQLITE: (2, "broker restart"), POSTGRES: (2, "broker restart")}
+    # killed in the middle of their batches, and comes back. Then MariaDB is, in the middle of a transaction.
+    steps = [
+        [copy(FIRST, minPartitions="5")],
+        [copy(SECOND)],
+        [copy(FIRST), copy(THIRD), *databases.copies(*held)],
+        databases.copies(MYSQL_UPSERT),
+        databases.copies(MYSQL_UPSERT),
+    ]
+    faults = dict.fromkeys(held, (2, "broker restart"))
+    faults |= {FIRST: (3, "broker restart"), MYSQL_UPSERT: (2, "database restart")}
     with driver(tmp_path, broker, steps, **faults) as process:
         wait_for_file(tmp_path / f"{SECOND} is done", process)
         assert values_in(broker, SECOND) == expected
@@ -162,19 +184,25 @@ def test_rows_out_are_rows_in_whatever_is_killed(
         # The orphan is shut out, for its successor has taken over its transactional id.
         wait_for_file(orphans_word)
         assert orphans_word.read_text().startswith("refused: ")
-        for name in ("restart the broker", f"{SQLITE} waits for the broker", f"{POSTGRES} waits for the broker"):
+        for name in ("restart the broker", *(f"{name} waits for the broker" for name in held)):
             wait_for_file(tmp_path / name, process)
         broker.kill()
         broker.start()
         (tmp_path / "the broker is back").touch()
+        wait_for_file(tmp_path / f"{MYSQL_UPSERT} waits for the database", process)
+        mariadb.kill()
+        mariadb.start()
+        (tmp_path / "the database is back").touch()
         code, found = outcomes(process)
     refused, *rest = found.pop(FIRST)
     assert "batch 1 of first" in refused and "it had 3 tasks then, and has 5 now" in refused
-    assert (code, rest, found) == (0, [""], {SECOND: [""], THIRD: [""], SQLITE: [""], POSTGRES: [""]})
+    lost, *again = found.pop(MYSQL_UPSERT)
+    assert is_passing(lost) and "s3cret" not in lost
+    assert (code, rest, again, found) == (0, [""], [""], {name: [""] for name in (SECOND, THIRD, *held)})
     for topic in (FIRST, SECOND, THIRD):
         assert values_in(broker, topic) == expected
-    databases.assert_hold(ROWS)
-    databases.assert_remember(3, ROWS)
+    databases.assert_hold(ROWS, *held, MYSQL_UPSERT)
+    databases.assert_remember(3, ROWS, *held, MYSQL_UPSERT)
 
 
 def wait_for_file(path: Path, process: subprocess.Popen[str] | None = None) -> None:

@@ -12,6 +12,7 @@ import pytest
 import ottla
 from ottla.spark.pipeline import Pipeline, SpecError
 from tests.broker_process import BrokerProcess
+from tests.spark.mariadb import MariadbProcess
 from tests.spark.postgres import PostgresProcess
 
 if TYPE_CHECKING:
@@ -32,8 +33,11 @@ ORDERS = (
 class Everything:
     """Two pipelines with a part of every kind: one into topics, one out of them."""
 
-    def __init__(self, server: PostgresProcess, broker: BrokerProcess, topic: str, directory: Path) -> None:
+    def __init__(
+        self, server: PostgresProcess, mariadb: MariadbProcess, broker: BrokerProcess, topic: str, directory: Path
+    ) -> None:
         self.server = server
+        self.mariadb = mariadb
         self.directory = directory
         self.letters = directory / "letters"
         self.letters.mkdir()
@@ -50,6 +54,7 @@ class Everything:
         self._declare_changes(f"{topic}-changes")
         self._declare_files(f"{topic}-letters")
         self._declare_table()
+        self._declare_mysql()
 
     def _declare_changes(self, topic: str) -> None:
         """Every change of a table, through a topic, into another table."""
@@ -79,6 +84,21 @@ class Everything:
         self.inward.sink("events_copy", kind="database", url="sqlite:copy.db", table="events", create=True)
         self.inward.flow("events", "events_copy")
 
+    def _declare_mysql(self) -> None:
+        """A growing table of MySQL, joined with one that stands, into a third."""
+        url = self.mariadb.url
+        self.mariadb.rows("CREATE TABLE sales (id bigint AUTO_INCREMENT PRIMARY KEY, shop int, price decimal(8,2))")
+        self.mariadb.rows("CREATE TABLE shops (id int PRIMARY KEY, city varchar(20))")
+        self.mariadb.rows("INSERT INTO shops VALUES (0, 'Oslo'), (1, 'Malmö')")
+        self.inward.source("sales", kind="table", url=url, table="sales", incrementing="id")
+        self.inward.table("shops", kind="table", url=url, table="shops")
+        self.inward.view("sold", sql="SELECT s.id, city, price FROM sales s JOIN shops ON shops.id = s.shop")
+        self.inward.sink("sold", kind="database", url=url, table="sold", mode="upsert", keys=["id"], create=True)
+        self.inward.flow("sold", "sold")
+
+    def sell(self, count: int) -> None:
+        self.mariadb.rows(f"INSERT INTO sales (shop, price) SELECT seq % 2, seq / 4 FROM seq_1_to_{count}")
+
     def run(self, spark: SparkSession) -> None:
         self.inward.run(spark, once=True)
         self.outward.run(spark, once=True)
@@ -107,12 +127,22 @@ class Everything:
             copied = connection.execute("SELECT id, text FROM events ORDER BY id").fetchall()
         assert copied == self.rows("SELECT id, text FROM events ORDER BY id")
         assert len(copied) == events
+        sold = self.mariadb.rows("SELECT id, city, price FROM sold ORDER BY id")
+        query = "SELECT sales.id, city, price FROM sales JOIN shops ON shops.id = shop ORDER BY sales.id"
+        assert sold == self.mariadb.rows(query)
+        assert len(sold) == events
 
 
 def test_every_part_from_end_to_end(
-    spark: SparkSession, spark_broker: BrokerProcess, postgres: PostgresProcess, new_topic: str, tmp_path: Path
+    spark: SparkSession,
+    spark_broker: BrokerProcess,
+    postgres: PostgresProcess,
+    mariadb: MariadbProcess,
+    new_topic: str,
+    tmp_path: Path,
 ) -> None:
-    place = Everything(postgres, spark_broker, new_topic, tmp_path)
+    place = Everything(postgres, mariadb, spark_broker, new_topic, tmp_path)
+    place.sell(300)
     place.run_sql(
         "INSERT INTO orders SELECT i, 'name ' || i, i / 7.0, repeat('x', i * 40), '{a,\"b c\"}', "
         "jsonb_build_object('n', i) FROM generate_series(1, 200) i",
@@ -131,6 +161,7 @@ def test_every_part_from_end_to_end(
         "INSERT INTO events (text) VALUES ('one more')",
     )
     place.add_letters("two", range(100, 150))
+    place.sell(1)
     place.run(spark)
     place.check_outputs(spark, letters=150, events=301)
 
@@ -152,6 +183,11 @@ def test_every_part_from_end_to_end(
             "name the column in 'timestamp'",
         ),
         ("source", {"kind": "table", "url": "URL", "table": "shapes"}, "say what the table grows by"),
+        (
+            "source",
+            {"kind": "table", "url": "mysql://u:secret@127.0.0.1:1/d", "table": "t"},
+            "no connection to mysql://u@",
+        ),
         ("source", {"kind": "changes", "url": "URL", "slot": "Ä"}, "no name for a slot"),
         ("source", {"kind": "changes", "url": "URL", "slot": "s"}, "no publication 's'"),
         ("source", {"kind": "changes", "url": "URL", "slot": "s", "tables": ["absent"]}, "no table absent"),
@@ -159,6 +195,7 @@ def test_every_part_from_end_to_end(
         ("sink", {"kind": "files", "path": "out", "format": "text"}, "one column of text"),
         ("sink", {"kind": "files", "path": "out", "format": "csv", "partition_by": ["day"]}, "no column day"),
         ("sink", {"kind": "database", "url": "oracle://h/d", "table": "t"}, "no database that is known"),
+        ("sink", {"kind": "database", "url": "mysql://u:secret@h/d?tls=1", "table": "t"}, "no option tls"),
         ("sink", {"kind": "database", "url": "URL", "table": "absent"}, "no table absent"),
         ("sink", {"kind": "database", "url": "URL", "table": "shapes"}, "no column 'text'"),
         ("sink", {"kind": "database", "url": "URL", "table": "t", "mode": "upsert"}, "needs keys"),

@@ -20,6 +20,8 @@ from ottla.spark.connect.sql import MYSQL
 from tests.spark.mariadb import MariadbProcess
 from tests.waiting import join, repeat_until
 
+pytestmark = pytest.mark.xdist_group("spark")
+
 _numbers = itertools.count()
 
 

@@ -15,16 +15,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from ottla.spark.connect import change_source
 from ottla.spark.connect.change_source import ChangeOptions, ChangeStreamReader
-from ottla.spark.connect.postgres_rows import spark_schema, table_columns
 from ottla.spark.connect.replication_slot import ChangesLostError, ReplicationSlot
-from ottla.spark.connect.table_follower import TableOptions
-from ottla.spark.connect.table_source import TableStreamReader
 from ottla.spark.connect.table_window import Order, TablePositionError
+from tests.spark.connect.readers import Row, all_batches, rows_between, table_reader
 from tests.spark.postgres import PostgresProcess
 
 _numbers = itertools.count()
-Row = dict[str, Any]
-Reader = TableStreamReader | ChangeStreamReader
 
 
 @pytest.fixture
@@ -38,31 +34,7 @@ def name() -> str:
     return f"read_{next(_numbers)}"
 
 
-def rows_between(reader: Reader, start: dict[str, Any], end: dict[str, Any]) -> list[Row]:
-    """What the tasks of a micro-batch read."""
-    return [
-        row
-        for partition in reader.partitions(start, end)
-        for batch in reader.read(partition)
-        for row in batch.to_pylist()
-    ]
-
-
-def all_batches(reader: Reader, start: dict[str, Any]) -> Iterator[tuple[dict[str, Any], list[Row]]]:
-    """Micro-batches after `start`, until there is nothing more now."""
-    reader.prepareForTriggerAvailableNow()
-    while (end := reader.latestOffset(start, ReadAllAvailable())) != start:
-        yield end, rows_between(reader, start, end)
-        start = end
-
-
 # Tables
-
-
-def table_reader(server: PostgresProcess, table: str, order: Order, **options: Any) -> TableStreamReader:
-    with server.connect() as connection:
-        schema = spark_schema(table_columns(connection, table))
-    return TableStreamReader(TableOptions(server.url, table, order, poll_interval_ms=0, **options), schema)
 
 
 def test_a_table_by_its_incrementing_column(
@@ -70,7 +42,7 @@ def test_a_table_by_its_incrementing_column(
 ) -> None:
     database.execute(f"CREATE TABLE {name} (id serial PRIMARY KEY, text text)")
     database.execute(f"INSERT INTO {name} (text) SELECT 'row ' || i FROM generate_series(1, 25) i")
-    reader = table_reader(postgres, name, Order("id", None), max_rows=10)
+    reader = table_reader(postgres.url, name, Order("id", None), max_rows=10)
     batches = list(all_batches(reader, reader.initialOffset()))
     assert [[row["id"] for row in rows] for _, rows in batches] == [
         list(range(1, 11)),
@@ -79,7 +51,7 @@ def test_a_table_by_its_incrementing_column(
     ]
     assert batches[0][0] == {"incrementing": 10, "timestamp": None}
     database.execute(f"INSERT INTO {name} (text) VALUES ('late')")
-    again = table_reader(postgres, name, Order("id", None))
+    again = table_reader(postgres.url, name, Order("id", None))
     ((end, rows),) = all_batches(again, batches[-1][0])
     assert [row["text"] for row in rows] == ["late"]
     assert rows_between(again, batches[0][0], batches[1][0]) == batches[1][1], "a window can be read again"
@@ -90,8 +62,8 @@ def test_rows_that_are_committed_late_are_waited_for(
     postgres: PostgresProcess, database: psycopg.Connection[Any], name: str
 ) -> None:
     database.execute(f"CREATE TABLE {name} (id serial PRIMARY KEY, text text)")
-    patient = table_reader(postgres, name, Order("id", None))
-    hasty = table_reader(postgres, name, Order("id", None), wait_for_writers=False)
+    patient = table_reader(postgres.url, name, Order("id", None))
+    hasty = table_reader(postgres.url, name, Order("id", None), wait_for_writers=False)
     start = patient.initialOffset()
     with psycopg.connect(postgres.url) as slow:
         slow.execute(f"INSERT INTO {name} (text) VALUES ('first number, last commit')")
@@ -111,14 +83,14 @@ def test_a_table_by_its_timestamp_and_number(
     for number in (3, 1, 2):
         database.execute(f"INSERT INTO {name} VALUES (%s, %s, 'old')", (number, moment))
     database.execute(f"INSERT INTO {name} VALUES (4, NULL, 'never'), (5, now() + interval '1 day', 'not yet')")
-    reader = table_reader(postgres, name, Order("id", "changed"), max_rows=2)
+    reader = table_reader(postgres.url, name, Order("id", "changed"), max_rows=2)
     batches = list(all_batches(reader, reader.initialOffset()))
     assert [[row["id"] for row in rows] for _, rows in batches] == [[1, 2], [3]]
     database.execute(f"UPDATE {name} SET changed = %s, text = 'new' WHERE id = 1", (moment + timedelta(seconds=1),))
-    again = table_reader(postgres, name, Order("id", "changed"), max_rows=2)
+    again = table_reader(postgres.url, name, Order("id", "changed"), max_rows=2)
     ((_, rows),) = all_batches(again, batches[-1][0])
     assert [(row["id"], row["text"]) for row in rows] == [(1, "new")]
-    delayed = table_reader(postgres, name, Order("id", "changed"), delay_ms=2 * 3_600_000)
+    delayed = table_reader(postgres.url, name, Order("id", "changed"), delay_ms=2 * 3_600_000)
     assert list(all_batches(delayed, delayed.initialOffset())) == []
 
 
@@ -128,7 +100,7 @@ def test_rows_of_one_timestamp_stay_together(
     database.execute(f"CREATE TABLE {name} (id bigint, changed timestamptz)")
     database.execute(f"INSERT INTO {name} SELECT i, timestamptz '2024-01-01' FROM generate_series(1, 5) i")
     database.execute(f"INSERT INTO {name} VALUES (6, '2024-01-02')")
-    reader = table_reader(postgres, name, Order(None, "changed"), max_rows=2)
+    reader = table_reader(postgres.url, name, Order(None, "changed"), max_rows=2)
     batches = [sorted(row["id"] for row in rows) for _, rows in all_batches(reader, reader.initialOffset())]
     assert batches == [[1, 2, 3, 4, 5], [6]]
 
@@ -137,7 +109,7 @@ def test_a_checkpoint_of_other_columns_is_refused(
     postgres: PostgresProcess, database: psycopg.Connection[Any], name: str
 ) -> None:
     database.execute(f"CREATE TABLE {name} (id bigint, changed timestamptz)")
-    reader = table_reader(postgres, name, Order("id", "changed"))
+    reader = table_reader(postgres.url, name, Order("id", "changed"))
     with pytest.raises(TablePositionError, match="other columns"):
         reader.latestOffset({"incrementing": 4, "timestamp": None}, ReadAllAvailable())
     with pytest.raises(TablePositionError, match="another source"):
@@ -155,7 +127,7 @@ def test_values_of_a_table(postgres: PostgresProcess, database: psycopg.Connecti
         f"'{{\"a\": 1}}', '{{x,y}}', '{uuid}', 0.5, -3)"
     )
     database.execute(f"INSERT INTO {name} (id) VALUES (2)")
-    reader = table_reader(postgres, name, Order("id", None))
+    reader = table_reader(postgres.url, name, Order("id", None))
     ((_, (row, empty)),) = all_batches(reader, reader.initialOffset())
     assert row == {
         "id": 1,

@@ -27,7 +27,7 @@ from ottla.spark.session import build_session
 from tests.spark.drivers.faults import PATIENCE_S, FaultyBatchWriter, FaultyDataSource, place
 
 ROWS_BY_DRIVER = 20_000
-"""A batch that has more of them goes into PostgreSQL by way of the tasks."""
+"""A batch that has more of them goes into PostgreSQL or MariaDB by way of the tasks."""
 
 
 def main(job: dict[str, Any]) -> None:
@@ -64,9 +64,9 @@ def start(
 
 def into_database(frame: DataFrame, name: str, url: str, checkpoint: str) -> DataStreamWriter:
     numbers = frame.selectExpr("CAST(CAST(value AS STRING) AS BIGINT) AS id", "concat('row ', CAST(value AS STRING)) t")
-    target = Target(open_database(url), "copied", create=True)
-    if url.startswith("postgresql:"):
-        target = replace(target, staging_rows=ROWS_BY_DRIVER)
+    target = Target(open_database(url), f"copied_{name}", create=True, staging_rows=ROWS_BY_DRIVER)
+    if name == "mysql_upsert":
+        target = replace(target, mode="upsert", keys=("id",), staging="never")
     writer = FaultyBatchWriter(target, name, checkpoint)
     return numbers.mapInArrow(failing_once, "id bigint, text string").writeStream.foreachBatch(writer)
 

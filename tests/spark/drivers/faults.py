@@ -22,7 +22,9 @@ from pyspark.sql.types import StructType
 import ottla
 from ottla.client.core.producer.transaction import PreparedTransaction
 from ottla.spark import sink, sink_transactions
+from ottla.spark.connect.batch_progress import Progress
 from ottla.spark.connect.batch_writer import BatchWriter
+from ottla.spark.connect.database import Session
 from ottla.spark.data_source import OttlaDataSource
 
 PATIENCE_S = 400
@@ -48,10 +50,19 @@ def fault_of(sink_id: str, batch_number: int) -> str:
     return kind if number == batch_number else ""
 
 
+HELD = "held "
+"""How kinds of faults begin in which a sink holds its batch until all die."""
+
+
 def hold(sink_id: str) -> None:
-    """Until all die."""
     place(f"{sink_id} holds its batch").touch()
     wait_for("what never happens")
+
+
+def wait_for_held() -> None:
+    for sink_id, (_, kind) in json.loads(os.environ[FAULTS]).items():
+        if kind.startswith(HELD):
+            wait_for(f"{sink_id} holds its batch")
 
 
 class FaultyBatchWriter(BatchWriter):
@@ -65,6 +76,22 @@ class FaultyBatchWriter(BatchWriter):
         super().__call__(frame, batch_id)
         if kind == "held after commit":
             hold(self.sink)
+
+    def _begin(self, session: Session, batch: Progress) -> bool:
+        kind = fault_of(self.sink, batch.batch_id)
+        if kind in ("held before commit", "database restart"):
+            save = session.save_progress
+
+            def save_and_pause(sink_id: str, progress: Progress) -> None:
+                """The transaction has all it will have, and is open."""
+                save(sink_id, progress)
+                if kind == "held before commit":
+                    hold(sink_id)
+                place(f"{sink_id} waits for the database").touch()
+                wait_for("the database is back")
+
+            session.save_progress = save_and_pause  # type: ignore[method-assign]
+        return super()._begin(session, batch)
 
 
 class FaultyDataSource(OttlaDataSource):
@@ -105,8 +132,8 @@ class FaultyWriter(sink.TransactionalStreamWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         kind = fault_of(self._options.sink_id, batchId)
         if kind == "killed in mid-commit":
-            for name in ("the orphan writes", *(f"{sink} holds its batch" for sink in ("third", "sqlite", "postgres"))):
-                wait_for(name)
+            wait_for("the orphan writes")
+            wait_for_held()
             sink_transactions.commit_prepared = commit_some_and_die
         super().commit(messages, batchId)
         if kind == "held after commit":

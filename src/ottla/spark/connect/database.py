@@ -134,11 +134,11 @@ def open_database(url: str, *, directory: Path | None = None) -> Database:
 
         return SqliteDatabase((directory or Path()) / Path(rest.removeprefix("///")).expanduser())
     if scheme in ("postgresql", "postgres") and colon:
-        with _driver_of("PostgreSQL"):
+        with driver_of("PostgreSQL"):
             from ottla.spark.connect.postgresql import PostgresDatabase
         return PostgresDatabase(url)
     if scheme in ("mysql", "mariadb") and colon:
-        with _driver_of("MySQL"):
+        with driver_of("MySQL"):
             from ottla.spark.connect.mysql.database import MysqlDatabase
         return MysqlDatabase(url)
     raise DatabaseError(
@@ -148,7 +148,8 @@ def open_database(url: str, *, directory: Path | None = None) -> Database:
 
 
 @contextmanager
-def _driver_of(name: str) -> Iterator[None]:
+def driver_of(name: str) -> Iterator[None]:
+    """Around the import of a module that needs it."""
     try:
         yield
     except ImportError as e:

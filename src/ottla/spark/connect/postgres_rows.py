@@ -19,7 +19,6 @@ from pyspark.sql.types import (
     LongType,
     ShortType,
     StringType,
-    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -30,6 +29,13 @@ from ottla.spark.connect.sql import STANDARD
 
 BATCH_ROWS = 10_000
 _NUMERIC_OID = 1700
+_KINDS = {
+    20: "bigint",
+    21: "smallint",
+    23: "integer",
+    1114: "timestamp",
+    1184: "timestamp with time zone",
+}
 _TYPES: dict[int, DataType] = {
     16: BooleanType(),
     17: BinaryType(),
@@ -48,6 +54,11 @@ class PgColumn(NamedTuple):
     name: str
     type_oid: int
     modifier: int
+
+    @property
+    def kind(self) -> str:
+        """Of those that a table can be followed by."""
+        return _KINDS.get(self.type_oid, "")
 
     @property
     def spark_type(self) -> DataType:
@@ -79,10 +90,6 @@ def table_columns(connection: Connection, table: str) -> list[PgColumn]:
         (STANDARD.quoted_table(table),),
     ).fetchall()
     return [PgColumn(str(name), cast(int, oid), cast(int, modifier)) for name, oid, modifier in rows]
-
-
-def spark_schema(columns: Sequence[PgColumn]) -> StructType:
-    return StructType([StructField(column.name, column.spark_type) for column in columns])
 
 
 def fetch_batches(

@@ -1,14 +1,11 @@
-"""How far a growing table of PostgreSQL can be read by now: asked of the database, by the columns it is followed by."""
+"""How far a growing table can be read by now: asked of the database, by the columns it is followed by."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import NamedTuple, cast
 
-import psycopg
-
-from ottla.spark.connect.postgresql import Connection, connect
-from ottla.spark.connect.sql import STANDARD
+from ottla.spark.connect.table_server import TableServer
 from ottla.spark.connect.table_window import Condition, Order, Position
 
 
@@ -51,12 +48,12 @@ class TableOptions(NamedTuple):
 
 
 class TableFollower:
-    """Keeps one connection; of use to one thread."""
+    """Of use to one thread."""
 
-    def __init__(self, options: TableOptions) -> None:
+    def __init__(self, options: TableOptions, server: TableServer) -> None:
         self._options = options
-        self._connection: Connection | None = None
-        self._unsettled: tuple[Position, int] | None = None
+        self._server = server
+        self._unsettled: tuple[Position, object] | None = None
 
     def settled_end(self, start: Position, max_rows: int | None) -> Position | None:
         """The end of the window after `start` (`start` itself if there are no rows); None while a transaction may
@@ -66,35 +63,34 @@ class TableFollower:
         could belong into the window come from transactions that had begun when its end was seen.
         """
         if self._unsettled is None:
-            ((first_unused_xid,),) = self._rows("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
             end = self.end_after(start, max_rows)
             if end is None or not self._options.wait_for_writers:
                 return end or start
-            self._unsettled = end, cast(int, first_unused_xid)
-        end, all_began_below = self._unsettled
-        ((oldest_running_xid,),) = self._rows("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
-        if cast(int, oldest_running_xid) < all_began_below:
+            # After the end was seen: whoever holds a place before it has taken it by now.
+            self._unsettled = end, self._server.writers()
+        end, writers = self._unsettled
+        if not self._server.are_done(writers):
             return None
         self._unsettled = None
         return end
 
     def end_after(self, start: Position, max_rows: int | None) -> Position | None:
         """The place of the last row a window after `start` may hold; None if there is no row."""
-        order = self._options.order
-        condition = order.after(start).also(self._is_old_enough())
-        query = f"SELECT {order.listed} FROM {STANDARD.quoted_table(self._options.table)} WHERE {condition.text}"
+        order, dialect = self._options.order, self._server.dialect
+        condition = order.after(start, dialect).also(self._is_old_enough())
+        listed = dialect.quoted_list(order.columns)
+        query = f"SELECT {listed} FROM {dialect.quoted_table(self._options.table)} WHERE {condition.text}"
         if max_rows is not None:
-            query = f"{query} ORDER BY {order.listed} LIMIT {max_rows:d}"
-        last_first = ", ".join(f"{STANDARD.quoted(column)} DESC" for column in order.columns)
-        rows = self._rows(f"SELECT * FROM ({query}) AS next ORDER BY {last_first} LIMIT 1", condition.parameters)
+            query = f"{query} ORDER BY {listed} LIMIT {max_rows:d}"
+        last_first = ", ".join(f"{dialect.quoted(column)} DESC" for column in order.columns)
+        rows = self._server.rows(f"SELECT * FROM ({query}) AS next ORDER BY {last_first} LIMIT 1", condition.parameters)
         return self._position(rows[0]) if rows else None
 
     def _is_old_enough(self) -> Condition:
         # Without a delay too: a row from the future would move the end past rows that are yet to come.
         if self._options.order.timestamp is None:
             return Condition("TRUE", ())
-        column = STANDARD.quoted(self._options.order.timestamp)
-        return Condition(f"{column} <= now() - %s * interval '1 millisecond'", (self._options.delay_ms,))
+        return self._server.is_older(self._options.table, self._options.order.timestamp, self._options.delay_ms)
 
     def _position(self, row: tuple[object, ...]) -> Position:
         order = self._options.order
@@ -102,16 +98,6 @@ class TableFollower:
         number = None if order.incrementing is None else int(cast(int, values[order.incrementing]))
         moment = None if order.timestamp is None else _utc_text(cast(datetime, values[order.timestamp]))
         return Position(number, moment)
-
-    def _rows(self, query: str, parameters: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self._options.url, autocommit=True)
-        try:
-            return self._connection.execute(query.encode(), parameters).fetchall()
-        except psycopg.OperationalError:
-            # The server was restarted or the connection cut; a second failure is the query's.
-            self._connection = connect(self._options.url, autocommit=True)
-            return self._connection.execute(query.encode(), parameters).fetchall()
 
 
 def _utc_text(moment: datetime) -> str:

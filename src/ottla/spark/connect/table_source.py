@@ -1,4 +1,4 @@
-"""A growing table of PostgreSQL as a Spark source: rows after the last one read, by columns that only grow.
+"""A growing table of a database as a Spark source: rows after the last one read, by columns that only grow.
 
 The driver's reader decides how far a micro-batch goes; a task selects the rows of that window. Offsets hold the place
 of the last row, so a window can be selected again.
@@ -15,10 +15,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from ottla.spark.connect.postgres_rows import fetch_batches, spark_schema, table_columns
-from ottla.spark.connect.postgresql import connect
-from ottla.spark.connect.sql import STANDARD
 from ottla.spark.connect.table_follower import TableFollower, TableOptions
+from ottla.spark.connect.table_server import TableServer, open_table_server, spark_schema
 from ottla.spark.connect.table_window import Condition, Position
 
 TABLE_FORMAT = "ottla_table"
@@ -26,7 +24,7 @@ _IDLE_WAIT_S = 0.2
 """At most this long the driver's reader keeps Spark waiting for rows."""
 
 
-class PostgresTableSource(DataSource):
+class DatabaseTableSource(DataSource):
     """`format("ottla_table")`: to be registered with `spark.dataSource.register`."""
 
     @classmethod
@@ -35,8 +33,7 @@ class PostgresTableSource(DataSource):
 
     def schema(self) -> StructType:
         options = self._options()
-        with connect(options.url) as connection:
-            return spark_schema(table_columns(connection, options.table))
+        return spark_schema(open_table_server(options.url).columns(options.table))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return TableReader(self._options(), schema)
@@ -65,14 +62,14 @@ class TableReader(DataSourceReader):
         self._schema = schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _select(self._options, self._schema, Condition("TRUE", ()))
+        return _select(open_table_server(self._options.url), self._options, self._schema, Condition("TRUE", ()))
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: TableOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._follower = TableFollower(options)
+        self._follower = TableFollower(options, open_table_server(options.url))
         self._looked_s: float | None = None
         self._final: Position | None = None
         """Where a query that only wants what is available now has to stop."""
@@ -126,16 +123,18 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, WindowPartition)
-        order = self._options.order
-        window = order.after(partition.start).also(order.up_to(partition.end))
-        return _select(self._options, self._schema, window)
+        server = open_table_server(self._options.url)
+        order, dialect = self._options.order, server.dialect
+        window = order.after(partition.start, dialect).also(order.up_to(partition.end, dialect))
+        return _select(server, self._options, self._schema, window)
 
 
-def _select(options: TableOptions, schema: StructType, condition: Condition) -> Iterator[pa.RecordBatch]:
-    with connect(options.url) as connection:
-        expressions = {column.name: column.expression for column in table_columns(connection, options.table)}
-        selected = ", ".join(expressions[name] for name in schema.names)
-        query = f"SELECT {selected} FROM {STANDARD.quoted_table(options.table)} WHERE {condition.text}"
-        if options.order.columns:
-            query = f"{query} ORDER BY {options.order.listed}"
-        yield from fetch_batches(connection, query, condition.parameters, schema)
+def _select(
+    server: TableServer, options: TableOptions, schema: StructType, condition: Condition
+) -> Iterator[pa.RecordBatch]:
+    expressions = {column.name: column.expression for column in server.columns(options.table)}
+    selected = ", ".join(expressions[name] for name in schema.names)
+    query = f"SELECT {selected} FROM {server.dialect.quoted_table(options.table)} WHERE {condition.text}"
+    if options.order.columns:
+        query = f"{query} ORDER BY {server.dialect.quoted_list(options.order.columns)}"
+    return server.fetch(query, condition.parameters, schema)

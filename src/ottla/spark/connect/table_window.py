@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ottla.base.errors import OttlaError
-from ottla.spark.connect.sql import STANDARD
+from ottla.spark.connect.sql import Dialect
 
 INCREMENTING, TIMESTAMP = "incrementing", "timestamp"
 
@@ -38,7 +38,7 @@ class Position(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """A WHERE condition with psycopg's marks, and its parameters."""
+    """A WHERE condition with `%s` for its parameters."""
 
     text: str
     parameters: tuple[object, ...]
@@ -57,34 +57,34 @@ class Order(NamedTuple):
     def columns(self) -> list[str]:
         return [column for column in (self.timestamp, self.incrementing) if column is not None]
 
-    @property
-    def listed(self) -> str:
-        return ", ".join(STANDARD.quoted(column) for column in self.columns)
-
     def _place(self, position: Position) -> list[object]:
-        values = {self.timestamp: position.timestamp, self.incrementing: position.incrementing}
+        """Times without their zone: sessions are in UTC, and not every database knows how to read one."""
+        moment = None if position.timestamp is None else position.timestamp.removesuffix("+00:00")
+        values = {self.timestamp: moment, self.incrementing: position.incrementing}
         place: list[object] = [values[column] for column in self.columns]
         if None in place and place != [None] * len(place):
             raise TablePositionError("the checkpoint follows the table by other columns than now: start a new one")
         return place
 
-    def after(self, position: Position) -> Condition:
+    def after(self, position: Position, dialect: Dialect) -> Condition:
         place = self._place(position)
         if place[0] is None:
-            every = " AND ".join(f"{STANDARD.quoted(column)} IS NOT NULL" for column in self.columns)
+            every = " AND ".join(f"{dialect.quoted(column)} IS NOT NULL" for column in self.columns)
             return Condition(every, ())
-        return Condition(f"({self.listed}) > ({self._marks()})", tuple(place))
+        return self._compared(">", place, dialect)
 
-    def up_to(self, position: Position) -> Condition:
+    def up_to(self, position: Position, dialect: Dialect) -> Condition:
         place = self._place(position)
         if place[0] is None:
             return Condition("FALSE", ())
-        return Condition(f"({self.listed}) <= ({self._marks()})", tuple(place))
+        return self._compared("<=", place, dialect)
 
-    def _marks(self) -> str:
-        marks = []
-        if self.timestamp is not None:
-            marks.append("%s::timestamptz")
-        if self.incrementing is not None:
-            marks.append("%s::bigint")
-        return ", ".join(marks)
+    def _compared(self, operator: str, place: list[object], dialect: Dialect) -> Condition:
+        """Not as rows, (a, b) > (x, y): MySQL does not use an index for that."""
+        *firsts, last = (dialect.quoted(column) for column in self.columns)
+        condition = Condition(f"{last} {operator} %s", (place[-1],))
+        for first in firsts:
+            strict, wide = operator[0], f"{operator[0]}="
+            beyond = f"{first} {wide} %s AND ({first} {strict} %s OR {condition.text})"
+            condition = Condition(beyond, (place[0], place[0], *condition.parameters))
+        return condition

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ottla.spark.connect.column_types import TableColumn
 from ottla.spark.connect.mysql.connection import Connection
 
-_OF_TABLE = "table_schema = COALESCE(%s, DATABASE()) AND table_name = %s"
+OF_TABLE = "table_schema = COALESCE(%s, DATABASE()) AND table_name = %s"
 
 
 class UniqueIndex(NamedTuple):
@@ -34,7 +34,7 @@ def columns(connection: Connection, table: str) -> list[TableColumn] | None:
         connection,
         "SELECT column_name, is_nullable = 'NO' AND column_default IS NULL AND extra NOT LIKE '%%auto_increment%%' "
         "AND extra NOT LIKE '%%GENERATED%%' "
-        f"FROM information_schema.columns WHERE {_OF_TABLE} ORDER BY ordinal_position",
+        f"FROM information_schema.columns WHERE {OF_TABLE} ORDER BY ordinal_position",
         place_of(table),
     )
     return [TableColumn(str(name), bool(required)) for name, required in found] or None
@@ -44,7 +44,7 @@ def unique_indexes(connection: Connection, table: str) -> list[UniqueIndex]:
     found = rows(
         connection,
         "SELECT index_name, column_name, sub_part IS NULL FROM information_schema.statistics "
-        f"WHERE {_OF_TABLE} AND non_unique = 0",
+        f"WHERE {OF_TABLE} AND non_unique = 0",
         place_of(table),
     )
     parts: dict[object, list[tuple[object, ...]]] = {}
@@ -62,7 +62,7 @@ def without_transactions(connection: Connection, table: str) -> str | None:
     found = rows(
         connection,
         "SELECT COALESCE(engine, table_type) FROM information_schema.tables "
-        f"WHERE {_OF_TABLE} AND COALESCE(engine, '') NOT IN "
+        f"WHERE {OF_TABLE} AND COALESCE(engine, '') NOT IN "
         "(SELECT engine FROM information_schema.engines WHERE transactions = 'YES')",
         place_of(table),
     )

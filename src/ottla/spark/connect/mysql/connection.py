@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pymysql
 from pymysql.constants import CR, ER
@@ -17,6 +17,7 @@ CONNECT_TIMEOUT_S = 15
 LOCK_WAIT_S = 600
 """How long a writer waits for another one of the same sink, which holds its row for as long as its batch takes."""
 
+Conversions = dict[int | type[Any], Callable[[Any], str] | Callable[[str], Any]]
 Connection: TypeAlias = "pymysql.Connection[Cursor]"
 
 # Strict: a value that does not fit is refused and not cut. Backslashes escape, as the driver's own quoting assumes.
@@ -50,8 +51,9 @@ _PASSING = frozenset(
 )
 
 
-def connect(address: Address, *, autocommit: bool = False) -> Connection:
-    try:
+def connect(address: Address, *, autocommit: bool = False, conv: Conversions | None = None) -> Connection:
+    """`conv` are the driver's conversions of values."""
+    with translated(address, "no connection to "):
         connection = pymysql.connect(
             **address.driver_options(),
             autocommit=autocommit,
@@ -60,28 +62,35 @@ def connect(address: Address, *, autocommit: bool = False) -> Connection:
             program_name="ottla",
             sql_mode=_SQL_MODE,
             init_command=_SETTINGS,
+            conv=conv,
         )
         # Each statement sees what is committed, which is what a writer that has waited for another one needs; and no
         # locks on gaps between rows, over which tasks that write side by side would deadlock.
         connection.query("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-    except (pymysql.Error, OSError) as e:
-        raise _as_database_error(e, f"no connection to {address.shown_url}") from None
     return connection
 
 
 @contextmanager
-def connected(address: Address, *, autocommit: bool = False) -> Iterator[Connection]:
+def connected(address: Address, *, autocommit: bool = False, conv: Conversions | None = None) -> Iterator[Connection]:
     """Committed at the end of the block, rolled back if it raises; its driver's errors become DatabaseErrors."""
-    connection = connect(address, autocommit=autocommit)
+    connection = connect(address, autocommit=autocommit, conv=conv)
     try:
-        yield connection
-        connection.commit()
-    except (pymysql.Error, OSError) as e:
-        raise _as_database_error(e, address.shown_url) from None
+        with translated(address):
+            yield connection
+            connection.commit()
     finally:
         with suppress(pymysql.Error, OSError):
             connection.rollback()
         connection.close()
+
+
+@contextmanager
+def translated(address: Address, before: str = "") -> Iterator[None]:
+    """The driver's errors as DatabaseErrors."""
+    try:
+        yield
+    except (pymysql.Error, OSError) as e:
+        raise _as_database_error(e, f"{before}{address.shown_url}") from None
 
 
 def _as_database_error(error: Exception, where: str) -> DatabaseError:
