@@ -87,6 +87,35 @@ def test_one_partition_from_an_offset(mock_cluster: str) -> None:
     assert b"b\nc\n" in found
 
 
+def test_topics_are_chosen_by_a_pattern(mock_cluster: str) -> None:
+    for name in ("some-a", "some-b"):
+        assert produce(mock_cluster, name, name.encode()).returncode == 0
+
+    def included(pattern: str) -> subprocess.CompletedProcess[bytes]:
+        options = ("--from-beginning", "--max-messages", "2")
+        command = [*OTTLA, "consume", "--bootstrap-server", mock_cluster, "--include", pattern, *options]
+        return subprocess.run(command, capture_output=True, timeout=30, check=False)
+
+    assert sorted(included("some-[ab]").stdout.splitlines()) == [b"some-a", b"some-b"]
+    done = included("ome-.*")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"no topic matches ome-.*" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--partition", "99"), b"topic known has no partition 99"),
+        (("--partition", "0", "--offset", "5000", "--timeout-ms", "20000"), b"offset 5000 is not in known-0"),
+    ],
+)
+def test_places_that_are_not_there(mock_cluster: str, options: tuple[str, ...], words: bytes) -> None:
+    assert produce(mock_cluster, "known", b"x").returncode == 0
+    done = consume(mock_cluster, "known", *options)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert words in done.stderr
+
+
 def test_ctrl_c_ends_quietly_with_130(mock_cluster: str) -> None:
     assert produce(mock_cluster, "interrupted", b"first\n").returncode == 0
     command = [*OTTLA, "consume", "--bootstrap-server", mock_cluster, "--topic", "interrupted", "--from-beginning"]
