@@ -205,6 +205,22 @@ def test_blocks_that_tell_their_size_and_lists_of_several_blocks() -> None:
     assert decoded([b"\x04\x02\x04\x01\x02\x06\x00", b"\x00"], schema) == [({"f": [1, 2, 3]}, None), ({"f": []}, None)]
 
 
+@pytest.mark.parametrize("kind", ["long", "double", "boolean"])
+def test_lists_of_thousands_of_items(kind: str) -> None:
+    schema = record(("f", {"type": "array", "items": kind}), ("end", "int"))
+    make = {"long": lambda n: n * 7919 - 2**40, "double": lambda n: n / 3, "boolean": lambda n: n % 3 == 0}[kind]
+    rows = [{"f": [make(n) for n in range(count)], "end": count} for count in (70_000, 0, 1, 3_000)]
+    values = written(schema, rows)
+    # The last three bytes are the field after the list, the one before them ends it.
+    cut = [values[0][:-2], values[0][:-4], values[0][:-5], values[0][:100]]
+    assert decoded([*values, *cut, values[3]], schema) == [
+        *((row, None) for row in rows),
+        (None, "end: the value ends too early"),
+        *[(None, "f: the value ends too early")] * 3,
+        (rows[3], None),
+    ]
+
+
 def test_a_schema_of_another_type_is_a_column_value() -> None:
     assert decoded([b"\x02a"], "string") == [({"value": "a"}, None)]
 
@@ -242,6 +258,8 @@ class TestFrames:
         second = record(("name", "string"), ("id", "long"))
         reader = record(("id", "long"), {"name": "name", "type": ["null", "string"], "default": None})
         schemas = {1: first, 2: second, 3: record(("other", "int"))}
+        loop = record(("next", ["null", "R"]))
+        schemas[4] = loop
         asked: list[int] = []
 
         def find(schema_id: int) -> Record | None:
@@ -254,6 +272,7 @@ class TestFrames:
             b"\0\0\0\0\x01" + written(first, [{"id": 1}])[0],
             b"\0\0\0\0\x03\x02",
             b"\0\0\0\0\x09\x02",
+            b"\0\0\0\0\x04\x00",
             b"\1\0\0\0\x01\x02",
             b"\0\0\0",
             b"\0\0\0\0\x01",
@@ -264,16 +283,19 @@ class TestFrames:
             assert [row["value"] for row in found] == [
                 {"id": 2, "name": "b"},
                 {"id": 1, "name": None},
-                *[None] * 5,
+                *[None] * 6,
                 {"id": 3, "name": None},
             ]
             errors = [row["error"] for row in found]
             assert "schema with the id 3 does not suit the one it is read with: id: it is not among" in errors[2]
             assert errors[3] == "the schema registry has no Avro schema with the id 9"
-            assert errors[4] == errors[5] == "it does not begin with a zero byte and the four bytes of a schema's id"
-            assert errors[6] == "id: the value ends too early"
+            assert (
+                "schema with the id 4 does not suit the one it is read with: the record R contains itself" in errors[4]
+            )
+            assert errors[5] == errors[6] == "it does not begin with a zero byte and the four bytes of a schema's id"
+            assert errors[7] == "id: the value ends too early"
         # A schema that is not there is asked for again: it may be by then.
-        assert asked == [1, 2, 3, 9, 9]
+        assert asked == [1, 2, 3, 4, 9, 9]
 
     def test_a_batch_of_none(self) -> None:
         decode = FramedDecoder(parse_record(json.dumps(record(("id", "int")))), lambda schema_id: None)

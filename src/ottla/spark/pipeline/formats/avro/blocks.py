@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,15 +12,25 @@ from ottla.records.columns.varint import Int64s
 from ottla.spark.pipeline.formats.avro.lanes import ENDS_EARLY, Batch, Lanes, Reader
 
 
-class ListReader:
-    """Reads the first item of every lane, then the second of those that have one, and so on: as many rounds as the
-    longest list has items."""
+class Items(NamedTuple):
+    """What is known of the items of a list from the schema."""
 
-    def __init__(self, items: Reader, item_type: Any, type_: Any, item_width_min: int, where: str) -> None:
+    width_min: int
+    width: int | None = None
+    """In bytes, if all have the same."""
+    are_numbers: bool = False
+    """Varints, whose ends can be seen."""
+
+
+class ListReader:
+    """Items whose ends can be known beforehand are read all at once. Of others, the first of every lane is read, then
+    the second of those that have one, and so on: as many rounds as the longest list has items."""
+
+    def __init__(self, items: Reader, item_type: Any, type_: Any, known: Items, where: str) -> None:
         self._items = items
         self._item_type = item_type
         self._type = type_
-        self._width_min = item_width_min
+        self._known = known
         self._where = where
 
     def read(self, batch: Batch, lanes: Lanes) -> tuple[Any, Lanes]:
@@ -32,18 +43,37 @@ class ListReader:
             counts, block = self._counts(batch, block)
             at[waiting] = block.at
             waiting, counts = waiting[counts > 0], counts[counts > 0]
-            done = 0
-            reading = waiting
-            while reading.size:
-                piece, after = self._items.read(batch, Lanes(lanes.values[reading], at[reading]))
-                at[reading] = after.at
-                owners.append(reading)
+            read = self._read_at_once if self._known.width or self._known.are_numbers else self._read_in_turn
+            for lane, piece in read(batch, lanes.values, at, waiting, counts):
+                owners.append(lane)
                 pieces.append(piece)
-                done += 1
-                # Of a value that is bad nothing more is wanted, and its count may be any.
-                reading = waiting[(counts > done) & ~batch.is_bad[lanes.values[waiting]]]
             waiting = waiting[~batch.is_bad[lanes.values[waiting]]]
         return self._lists(owners, pieces, len(lanes.at)), lanes.moved(at)
+
+    def _read_at_once(
+        self, batch: Batch, values: Int64s, at: Int64s, waiting: Int64s, counts: Int64s
+    ) -> Iterator[tuple[Int64s, Any]]:
+        """A block of each waiting lane: the items' lanes and the items. Positions are moved on in place."""
+        if waiting.size:
+            block = Lanes(values[waiting], at[waiting])
+            items, after = batch.several(block, counts, self._known.width, self._where)
+            piece, _ = self._items.read(batch, items)
+            # An item may have ended its value.
+            at[waiting] = np.where(batch.is_bad[after.values], batch.ends[after.values], after.at)
+            yield np.repeat(waiting, counts), piece
+
+    def _read_in_turn(
+        self, batch: Batch, values: Int64s, at: Int64s, waiting: Int64s, counts: Int64s
+    ) -> Iterator[tuple[Int64s, Any]]:
+        done = 0
+        reading = waiting
+        while reading.size:
+            piece, after = self._items.read(batch, Lanes(values[reading], at[reading]))
+            at[reading] = after.at
+            yield reading, piece
+            done += 1
+            # Of a value that is bad nothing more is wanted, and its count may be any.
+            reading = waiting[(counts > done) & ~batch.is_bad[values[waiting]]]
 
     def _counts(self, batch: Batch, lanes: Lanes) -> tuple[Int64s, Lanes]:
         """The items of the next block of each lane; 0 after the last one."""
@@ -57,7 +87,7 @@ class ListReader:
             at[sized] = after.at
             lanes = lanes.moved(at)
             counts = np.abs(counts)
-        left = (batch.ends[lanes.values] - lanes.at) // self._width_min
+        left = (batch.ends[lanes.values] - lanes.at) // self._known.width_min
         is_wrong = (counts > left) | (counts < 0)
         if is_wrong.any():
             lanes = lanes.moved(batch.fail(lanes, is_wrong, f"{self._where}: {ENDS_EARLY}"))

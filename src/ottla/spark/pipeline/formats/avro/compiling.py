@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql.pandas.types import to_arrow_type
 
-from ottla.spark.pipeline.formats.avro.blocks import ListReader, MapReader
+from ottla.spark.pipeline.formats.avro.blocks import Items, ListReader, MapReader
 from ottla.spark.pipeline.formats.avro.defaults import default_array
 from ottla.spark.pipeline.formats.avro.lanes import Reader
 from ottla.spark.pipeline.formats.avro.numbers import check_decimals, whole_numbers
@@ -67,16 +67,16 @@ def _reader(writer: AvroType, reader: AvroType, where: str) -> Reader:
         case Fixed(), Fixed():
             return _fixed(writer, reader, where)
         case Enum(), Enum():
-            known = [symbol if symbol in reader.symbols else reader.default for symbol in writer.symbols]
-            return EnumReader(known, writer.symbols, where)
+            symbols = [symbol if symbol in reader.symbols else reader.default for symbol in writer.symbols]
+            return EnumReader(symbols, writer.symbols, where)
         case Array(), Array():
             items = _reader(writer.items, reader.items, where)
-            width = _item_width_min(writer.items, where)
-            return ListReader(items, arrow_type(reader.items), arrow_type(reader), width, where)
+            known = _known_items(writer.items, where)
+            return ListReader(items, arrow_type(reader.items), arrow_type(reader), known, where)
         case Map(), Map():
             # In bytes, a map is a list of records.
             written, read = _entry(writer), _entry(reader)
-            return MapReader(_record(written, read, where), arrow_type(read), arrow_type(reader), 1, where)
+            return MapReader(_record(written, read, where), arrow_type(read), arrow_type(reader), Items(1), where)
         case Record(), Record():
             return _record(writer, reader, where)
     raise AssertionError((writer, reader))
@@ -166,11 +166,16 @@ def _entry(kind: Map) -> Record:
     return Record("entry", (Field("key", Primitive("string")), Field("value", kind.values)))
 
 
-def _item_width_min(items: AvroType, where: str) -> int:
-    width = _width_min(items)
-    if not width:
+def _known_items(items: AvroType, where: str) -> Items:
+    width_min = _width_min(items)
+    if not width_min:
         raise AvroSchemaError(f"{where}: items without bytes cannot be counted")
-    return width
+    match items:
+        case Primitive(kind="boolean" | "float" | "double"):
+            return Items(width_min, width_min)
+        case Primitive(kind="int" | "long") | Enum():
+            return Items(width_min, are_numbers=True)
+    return Items(width_min)
 
 
 def _width_min(kind: AvroType) -> int:

@@ -33,8 +33,8 @@ class PlainDecoder:
 
 
 class FramedDecoder:
-    """Values that name the schema they were written with. `find_schema` gives it, None if there is none of that id; it
-    may raise for what is no record's fault."""
+    """Values that name the schema they were written with. `find_schema` gives it, None if there is none of that id, and
+    raises AvroSchemaError if it cannot be used; what else it raises is no record's fault."""
 
     def __init__(self, reader: Record, find_schema: Callable[[int], Record | None]) -> None:
         self._schema = reader
@@ -64,11 +64,11 @@ class FramedDecoder:
         """A sentence if values of this schema cannot be read."""
         known = self._readers.get(schema_id)
         if known is None:
-            written = self._find_schema(schema_id)
-            if written is None:
-                # Not kept: the schema may be there the next time.
-                return f"the schema registry has no Avro schema with the id {schema_id}"
             try:
+                written = self._find_schema(schema_id)
+                if written is None:
+                    # Not kept: the schema may be there the next time.
+                    return f"the schema registry has no Avro schema with the id {schema_id}"
                 known = compile_reader(written, self._schema)
             except AvroSchemaError as e:
                 known = f"the schema with the id {schema_id} does not suit the one it is read with: {e}"

@@ -6,6 +6,7 @@ and the others go on.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -118,6 +119,28 @@ class Batch:
             lanes = lanes.moved(self.fail(lanes, lengths > left, f"{where}: {ENDS_EARLY}"))
             lengths = np.where(is_wrong, 0, lengths)
         return lengths, lanes
+
+    def several(self, lanes: Lanes, counts: Int64s, width: int | None, where: str) -> tuple[Lanes, Lanes]:
+        """A lane for each of so many items that follow one another, and the lanes after them; the counts must be within
+        the values. Items have a width in bytes, or are numbers, which end with the first byte below 128."""
+        first_items = np.cumsum(counts) - counts
+        numbers = np.arange(int(counts.sum())) - np.repeat(first_items, counts)
+        if width is not None:
+            starts = np.repeat(lanes.at, counts) + numbers * width
+            return Lanes(np.repeat(lanes.values, counts), starts), lanes.moved(lanes.at + counts * width)
+        ends = self._number_ends
+        first_ends = np.searchsorted(ends, lanes.at)
+        places = np.repeat(first_ends, counts) + numbers
+        # An item starts where the one before it ends; a bad value may have fewer ends than items.
+        starts = ends[np.minimum(places, len(ends) - 1) - 1] + 1
+        starts[first_items] = lanes.at
+        starts = np.minimum(starts, np.repeat(self.ends[lanes.values], counts))
+        after = ends[np.minimum(first_ends + counts, len(ends)) - 1] + 1
+        return Lanes(np.repeat(lanes.values, counts), starts), self._within(lanes.moved(after), where)
+
+    @cached_property
+    def _number_ends(self) -> Int64s:
+        return np.flatnonzero(self._octets <= _LOW)
 
     def slices(self, lanes: Lanes, lengths: Int64s) -> Any:
         """An Arrow array of bytes; the lengths must be within the values."""
