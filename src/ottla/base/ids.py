@@ -26,6 +26,10 @@ class Ids:
     def member_id(self) -> str:
         return str(self._uuid4())
 
+    def hexadecimal(self) -> str:
+        """32 digits that make the name of a directory unique."""
+        return self._uuid4().hex
+
     def fetch_session_id(self) -> int:
         return self._source.randrange(1, _MAX_SESSION_ID)
 

@@ -88,7 +88,7 @@ async def _start(
     undo: AsyncExitStack,
 ) -> Broker:
     config.require_no_refusals()
-    log_dirs = await asyncio.to_thread(LogDirs.claim, config.log_dirs)
+    log_dirs = await asyncio.to_thread(LogDirs.claim, config.log_dirs, ids)
     undo.push_async_callback(asyncio.to_thread, log_dirs.close)
     store = await _open_store(config)
     undo.push_async_callback(store.close)

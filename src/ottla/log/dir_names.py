@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
-
+from ottla.base.ids import Ids
 from ottla.base.types import TopicPartition
 
 DELETE_DIR_SUFFIX = "-delete"
@@ -22,16 +21,16 @@ def partition_of_directory(name: str) -> TopicPartition | None:
     return TopicPartition(topic, int(partition))
 
 
-def deleted_directory_name(tp: TopicPartition) -> str:
+def deleted_directory_name(tp: TopicPartition, ids: Ids) -> str:
     """A name that no topic can have, and that a start knows to remove."""
-    return _unique_name(tp, DELETE_DIR_SUFFIX)
+    return _unique_name(tp, ids, DELETE_DIR_SUFFIX)
 
 
-def future_directory_name(tp: TopicPartition) -> str:
+def future_directory_name(tp: TopicPartition, ids: Ids) -> str:
     """Where a copy grows that will take the partition's place."""
-    return _unique_name(tp, FUTURE_DIR_SUFFIX)
+    return _unique_name(tp, ids, FUTURE_DIR_SUFFIX)
 
 
-def _unique_name(tp: TopicPartition, kind: str) -> str:
-    suffix = f"-{tp.partition}.{uuid.uuid4().hex}{kind}"
+def _unique_name(tp: TopicPartition, ids: Ids, kind: str) -> str:
+    suffix = f"-{tp.partition}.{ids.hexadecimal()}{kind}"
     return tp.topic[: _MAX_NAME_LENGTH - len(suffix)] + suffix

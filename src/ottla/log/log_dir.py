@@ -17,6 +17,7 @@ from typing import NamedTuple, Self
 
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError, LogDirError, StartError
+from ottla.base.ids import Ids
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
 from ottla.log.checkpoints import (
     CheckpointError,
@@ -53,8 +54,9 @@ class _Doomed(NamedTuple):
 
 
 class LogDirs:
-    def __init__(self, paths: list[Path], lock_fds: list[int]) -> None:
+    def __init__(self, paths: list[Path], lock_fds: list[int], ids: Ids) -> None:
         self.paths = paths
+        self._ids = ids
         self.failed: dict[Path, str] = {}
         """Directories that cannot be used any more, with the reason."""
         self._lock_fds = lock_fds
@@ -75,7 +77,7 @@ class LogDirs:
     # -- start ---------------------------------------------------------------------------------------------------
 
     @classmethod
-    def claim(cls, paths: Iterable[Path]) -> Self:
+    def claim(cls, paths: Iterable[Path], ids: Ids) -> Self:
         """Lock the directories, making those that are missing. Nothing in them is read yet."""
         resolved = [Path(path).absolute() for path in paths]
         if len(set(resolved)) != len(resolved):
@@ -88,14 +90,21 @@ class LogDirs:
             for fd in lock_fds:
                 os.close(fd)
             raise
-        return cls(resolved, lock_fds)
+        return cls(resolved, lock_fds, ids)
 
     @classmethod
     def open(
-        cls, paths: Iterable[Path], *, broker_id: int, cluster_id: str | None, clock: Clock, config_for: ConfigFor
+        cls,
+        paths: Iterable[Path],
+        *,
+        broker_id: int,
+        cluster_id: str | None,
+        clock: Clock,
+        ids: Ids,
+        config_for: ConfigFor,
     ) -> Self:
         """Claim and load."""
-        dirs = cls.claim(paths)
+        dirs = cls.claim(paths, ids)
         try:
             dirs.load(broker_id=broker_id, cluster_id=cluster_id, clock=clock, config_for=config_for)
         except BaseException:
@@ -275,7 +284,7 @@ class LogDirs:
     def _doom(self, log: PartitionLog) -> None:
         """Give a log's directory a name that leads to its removal."""
         tp = log.topic_partition
-        target = log.directory.with_name(deleted_directory_name(tp))
+        target = log.directory.with_name(deleted_directory_name(tp, self._ids))
         self._stale_checkpoints.add(log.directory.parent)
         try:
             log.move_to_deleted(target)
@@ -315,7 +324,7 @@ class LogDirs:
             # If both were marked, a start could not tell which of the two is the newer one.
             (current.directory / MOVED_MARK).unlink(missing_ok=True)
             sync_directory(current.directory)
-            name = future_directory_name(tp)
+            name = future_directory_name(tp, self._ids)
             log = self._create_in(path, name, tp, current.topic_id, current.config, current.log_start_offset)
             try:
                 replace_file(log.directory / MOVED_MARK, f"{current.directory}\n".encode())

@@ -14,7 +14,7 @@ from ottla.base.types import uuid_to_text
 
 
 def _some(ids: Ids) -> list[object]:
-    return [ids.uuid(), ids.member_id(), ids.fetch_session_id(), ids.below(1000), ids.uuid()]
+    return [ids.uuid(), ids.member_id(), ids.fetch_session_id(), ids.below(1000), ids.hexadecimal(), ids.uuid()]
 
 
 @given(st.integers())
@@ -35,6 +35,7 @@ def test_shapes(source: random.Random) -> None:
         assert uuid.UUID(ids.member_id()).version == 4
         assert 1 <= ids.fetch_session_id() < 2**31 - 1
         assert 0 <= ids.below(3) < 3
+        assert uuid.UUID(hex=ids.hexadecimal()).version == 4
 
 
 def test_only_texts_that_begin_with_a_dash_are_left_out() -> None:

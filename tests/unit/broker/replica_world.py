@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ottla.base.clock import ManualClock
 from ottla.base.errors import ErrorCode
+from ottla.base.ids import Ids
 from ottla.base.types import TopicPartition, Uuid
 from ottla.broker.parked import Parked
 from ottla.broker.replicas import Partition, Replicas
@@ -28,7 +29,12 @@ class ReplicaWorld:
         self.clock = ManualClock()
         self.log_config = log_config
         self.log_dirs = LogDirs.open(
-            self.paths, broker_id=BROKER, cluster_id=None, clock=self.clock, config_for=lambda topic: log_config
+            self.paths,
+            broker_id=BROKER,
+            cluster_id=None,
+            clock=self.clock,
+            ids=Ids(),
+            config_for=lambda topic: log_config,
         )
         self.all_failed = False
         self.replicas = Replicas(

@@ -109,7 +109,12 @@ def in_world(tmp_path: Path, scenario: Callable[[World], Awaitable[None]]) -> No
             return LogConfig(segment_index_bytes=4096)
 
         log_dirs = LogDirs.open(
-            [tmp_path / "logs"], broker_id=BROKER, cluster_id=None, clock=clock, config_for=lambda _: LogConfig()
+            [tmp_path / "logs"],
+            broker_id=BROKER,
+            cluster_id=None,
+            clock=clock,
+            ids=Ids(),
+            config_for=lambda _: LogConfig(),
         )
         parked = Parked(asyncio.get_running_loop())
         replicas = Replicas(BROKER, log_dirs, parked, clock, read_config=config, on_all_failed=lambda: None)

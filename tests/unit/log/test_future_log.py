@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ottla.base.clock import ManualClock
 from ottla.base.errors import CorruptBatchError, KafkaError, LogDirError, StartError
+from ottla.base.ids import Ids
 from ottla.base.types import FileSlice
 from ottla.log.checkpoints import read_offsets
 from ottla.log.config import LogConfig
@@ -38,7 +39,7 @@ class TwoDirs:
 
     def open(self) -> LogDirs:
         self.dirs = LogDirs.open(
-            self.paths, broker_id=1, cluster_id=None, clock=self.clock, config_for=lambda topic: CONFIG
+            self.paths, broker_id=1, cluster_id=None, clock=self.clock, ids=Ids(), config_for=lambda topic: CONFIG
         )
         return self.dirs
 
@@ -423,7 +424,7 @@ class TestEndings:
 def test_leftovers_are_removed_with_one_line(two: TwoDirs, caplog: pytest.LogCaptureFixture) -> None:
     two.dirs.close()
     for number in range(3):
-        (two.paths[0] / future_directory_name(TP._replace(partition=number))).mkdir()
+        (two.paths[0] / future_directory_name(TP._replace(partition=number), Ids())).mkdir()
     two.open()
     assert two.names(0) == []
     assert [r.getMessage() for r in caplog.records if "being moved" in r.getMessage()] == [
@@ -432,7 +433,7 @@ def test_leftovers_are_removed_with_one_line(two: TwoDirs, caplog: pytest.LogCap
 
 
 def test_names_of_future_directories_are_not_too_long() -> None:
-    name = future_directory_name(TP._replace(topic="t" * 249))
+    name = future_directory_name(TP._replace(topic="t" * 249), Ids())
     assert len(name) == 255
     assert partition_of_directory(name) is None
 

@@ -13,6 +13,7 @@ import pytest
 
 from ottla.base.clock import ManualClock
 from ottla.base.errors import LogDirError, StartError
+from ottla.base.ids import Ids
 from ottla.base.types import TopicPartition, Uuid
 from ottla.log.checkpoints import read_offsets
 from ottla.log.config import LogConfig
@@ -41,7 +42,12 @@ class Directories:
 
     def open(self, *, broker_id: int = 1, cluster_id: str | None = CLUSTER) -> LogDirs:
         self.dirs = LogDirs.open(
-            self.paths, broker_id=broker_id, cluster_id=cluster_id, clock=self.clock, config_for=lambda topic: CONFIG
+            self.paths,
+            broker_id=broker_id,
+            cluster_id=cluster_id,
+            clock=self.clock,
+            ids=Ids(),
+            config_for=lambda topic: CONFIG,
         )
         return self.dirs
 
@@ -168,7 +174,7 @@ class TestOwnership:
         for path in directories.paths:
             path.mkdir()
             (path / "meta.properties").write_text(golden_text("meta.properties"))
-        dirs = LogDirs.claim(directories.paths)
+        dirs = LogDirs.claim(directories.paths, Ids())
         assert (dirs.stored_broker_id(), dirs.stored_cluster_id()) == (1, CLUSTER)
         dirs.close()
         directories.open()
@@ -208,20 +214,20 @@ class TestOwnership:
 
     def test_named_twice(self, tmp_path: Path) -> None:
         with pytest.raises(StartError, match="twice"):
-            LogDirs.claim([tmp_path, tmp_path])
+            LogDirs.claim([tmp_path, tmp_path], Ids())
 
 
 class TestLock:
     def test_within_the_process(self, directories: Directories) -> None:
         directories.open()
         with pytest.raises(StartError, match=r"a is in use by another process"):
-            LogDirs.claim(directories.paths)
+            LogDirs.claim(directories.paths, Ids())
 
     def test_from_another_process(self, directories: Directories) -> None:
         program = (
             "import sys; from pathlib import Path; from ottla.log.log_dir import LogDirs\n"
-            "from ottla.base.errors import StartError\n"
-            "try:\n    LogDirs.claim([Path(sys.argv[1])])\n"
+            "from ottla.base.errors import StartError; from ottla.base.ids import Ids\n"
+            "try:\n    LogDirs.claim([Path(sys.argv[1])], Ids())\n"
             "except StartError as e:\n    print(e)\n"
             "else:\n    print('claimed')\n"
         )
@@ -239,7 +245,7 @@ class TestLock:
     def test_no_directory_can_be_made_there(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(StartError, match=r"file/logs cannot be used"):
-            LogDirs.claim([tmp_path / "file" / "logs"])
+            LogDirs.claim([tmp_path / "file" / "logs"], Ids())
 
 
 class TestDeletion:
@@ -305,7 +311,7 @@ def test_names_of_directories(name: str, expected: tuple[str, int] | None) -> No
 
 
 def test_names_of_deleted_directories_are_not_too_long() -> None:
-    name = deleted_directory_name(tp(12, "t" * 249))
+    name = deleted_directory_name(tp(12, "t" * 249), Ids())
     assert len(name) == 255
     assert name.endswith("-delete")
     assert partition_of_directory(name) is None
