@@ -580,6 +580,7 @@ CASES: tuple[Case, ...] = (
             (ApiKey.LEADER_AND_ISR, range(2, 8)),
             (ApiKey.STOP_REPLICA, range(3, 5)),
             (ApiKey.UPDATE_METADATA, range(5, 9)),
+            (ApiKey.CONTROLLED_SHUTDOWN, range(2, 4)),
             (ApiKey.ALTER_PARTITION, range(2, 4)),
         )
     ),

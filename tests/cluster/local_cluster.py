@@ -24,6 +24,7 @@ SETTINGS = {
     "replica.lag.time.max.ms": "1000",
     "replica.fetch.wait.max.ms": "100",
     "replica.fetch.backoff.ms": "50",
+    "controlled.shutdown.retry.backoff.ms": "50",
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ottla.broker.replication import fetchers
 from tests.cluster.local_cluster import IDS, LocalCluster, in_cluster, send_some
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -30,11 +30,10 @@ def read_all(servers: str, topic: str, partitions: int, expected: int) -> list[b
         consumer.assign([confluent_kafka.TopicPartition(topic, index, 0) for index in range(partitions)])
         values: list[bytes] = []
         while len(values) < expected:
-            messages = consumer.consume(500, timeout=30)
-            assert messages, f"{len(values)} of {expected} records were found"
-            for message in messages:
-                assert message.error() is None, message.error()
-                values.append(message.value())
+            message = consumer.poll(PATIENCE_S)
+            assert message is not None, f"{len(values)} of {expected} records were found"
+            assert message.error() is None, message.error()
+            values.append(message.value())
         return values
     finally:
         consumer.close()
@@ -122,6 +121,21 @@ def test_a_follower_that_does_not_fetch_leaves_and_comes_back(tmp_path: Path, mo
         cluster.assert_identical("t", 1)
         found = await asyncio.to_thread(read_all, cluster.bootstrap_servers, "t", 1, 100)
         assert found == sent
+
+    in_cluster(tmp_path, scenario)
+
+
+def test_a_broker_that_is_about_to_stop_leads_nothing_while_it_still_answers(tmp_path: Path) -> None:
+    async def scenario(cluster: LocalCluster) -> None:
+        await cluster.create("t", partitions=3)
+        for broker in list(cluster.brokers.values()):
+            left = await broker.controller_client.relieve(broker.broker_id, broker.orders.broker_epoch)
+            assert list(left) == []
+            others = set(IDS) - {broker.broker_id}
+            await until(lambda others=others: all(cluster.isr("t", index) == others for index in range(3)))  # type: ignore[misc]
+            await cluster.stop(broker.broker_id)
+            await cluster.start(broker.broker_id)
+            await cluster.in_sync("t", 3, *IDS)
 
     in_cluster(tmp_path, scenario)
 

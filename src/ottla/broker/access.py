@@ -67,6 +67,7 @@ NEEDS: dict[ApiKey, tuple[Need, ...]] = {
     ApiKey.LEADER_AND_ISR: _BETWEEN_BROKERS,
     ApiKey.STOP_REPLICA: _BETWEEN_BROKERS,
     ApiKey.UPDATE_METADATA: _BETWEEN_BROKERS,
+    ApiKey.CONTROLLED_SHUTDOWN: _BETWEEN_BROKERS,
     ApiKey.OFFSET_COMMIT: _COMMITS,
     ApiKey.OFFSET_FETCH: (
         Need(Operation.DESCRIBE, _GROUP, Refusal.WHOLE_REPLY, "from version 8 on the error of the group"),

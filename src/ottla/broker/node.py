@@ -25,6 +25,7 @@ from ottla.broker.parked import Parked
 from ottla.broker.quotas import ClientQuotas
 from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replicas import Replicas
+from ottla.broker.replication.controller_client import ControllerClient
 from ottla.broker.replication.orders import Orders
 from ottla.broker.slow_requests import SlowRequests
 from ottla.broker.tasks import Tasks
@@ -56,6 +57,7 @@ class Broker:
     transactions: TransactionCoordinator
     controller: Controller
     orders: Orders
+    controller_client: ControllerClient
     topic_admin: TopicAdmin
     handlers: dict[int, Handler]
     tasks: Tasks

@@ -24,6 +24,7 @@ from ottla.broker.coordinators.markers import Markers
 from ottla.broker.coordinators.peers import TransactionPeers
 from ottla.broker.coordinators.producer_ids import ProducerIds
 from ottla.broker.coordinators.transactions import TransactionCoordinator
+from ottla.broker.departure import leave_cluster
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.handler import Handler
 from ottla.broker.handlers import all_handlers
@@ -241,6 +242,7 @@ def _build(
         ),
         controller=controller,
         orders=orders,
+        controller_client=controller_client,
         topic_admin=TopicAdmin(
             controller,
             validate_configs=configs.validate_topic,
@@ -317,6 +319,7 @@ def _registration(broker: Broker, store: MetadataStore) -> Registration:
 
 
 async def _stop_serving(broker: Broker, server: Server) -> None:
+    await leave_cluster(broker)
     await broker.replica_moves.stop()
     # The server stops taking requests first; then whoever waits is answered, so that nobody is waited for.
     await asyncio.gather(server.stop(grace_ms=STOP_GRACE_MS), _answer_waiting(broker))

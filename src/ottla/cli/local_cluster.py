@@ -106,6 +106,8 @@ class _BrokerProcess:
     def _command(self) -> list[str]:
         options = self._options
         settings = [
+            # All stop together: the last has nobody to hand over to, and need not try for long.
+            "controlled.shutdown.retry.backoff.ms=200",
             *options.overrides,
             f"broker.id={self._broker_id}",
             f"listeners=PLAINTEXT://127.0.0.1:{options.port + self._broker_id - FIRST_ID}",

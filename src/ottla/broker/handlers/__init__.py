@@ -15,6 +15,7 @@ _MODULES = (
     "api_versions",
     "consumer_group_describe",
     "consumer_group_heartbeat",
+    "controlled_shutdown",
     "create_partitions",
     "create_topics",
     "delete_groups",

@@ -111,6 +111,8 @@ class _SourceFetcher:
         self._followed: dict[TopicPartition, _Followed] = {}
         self._session = FetchSession()
         self._changed = asyncio.Event()
+        self._is_away = False
+        """Told once, until it answers again."""
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     @property
@@ -138,8 +140,11 @@ class _SourceFetcher:
                 self._session.answered(response.error_code, response.session_id)
                 if response.error_code == ErrorCode.NONE:
                     await self._take(response)
+                self._is_away = False
             except (KafkaError, OSError) as e:
-                log.info("replicas cannot be fetched from broker %d for now: %s", self._source, e)
+                if not self._is_away:
+                    log.info("replicas cannot be fetched from broker %d for now: %s", self._source, e)
+                self._is_away = True
                 await self._start_over()
             except Exception:
                 log.exception("replicas of broker %d could not be fetched", self._source)

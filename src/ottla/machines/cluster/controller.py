@@ -20,6 +20,7 @@ from ottla.machines.cluster.state import (
     ClusterState,
     LiveBroker,
     NoteBrokers,
+    NoteStopping,
     PartitionState,
     RemoveMark,
     WritePartition,
@@ -61,6 +62,14 @@ class DemotionAsked(NamedTuple):
     tp: TopicPartition
 
 
+class ShutdownAsked(NamedTuple):
+    """A broker is about to stop and wants its leaderships taken over. Answered with the partitions it still leads,
+    because nobody else may."""
+
+    broker_id: int
+    broker_epoch: int
+
+
 class ProposedIsr(NamedTuple):
     tp: TopicPartition
     leader_epoch: int
@@ -76,7 +85,7 @@ class IsrAsked(NamedTuple):
     proposals: tuple[ProposedIsr, ...]
 
 
-Event = TakenOver | BrokersChanged | ElectionAsked | DemotionAsked | IsrAsked | TopicEvent
+Event = TakenOver | BrokersChanged | ElectionAsked | DemotionAsked | ShutdownAsked | IsrAsked | TopicEvent
 
 
 def decide(state: ClusterState, event: Event, unclean_allowed: UncleanAllowed) -> Decision:
@@ -89,6 +98,8 @@ def decide(state: ClusterState, event: Event, unclean_allowed: UncleanAllowed) -
             return _elect_as_asked(state, partitions, kind, unclean_allowed)
         case DemotionAsked(tp):
             return _demote(state, tp)
+        case ShutdownAsked():
+            return _relieve(state, event)
         case IsrAsked():
             return _alter_isr(state, event)
         case _:
@@ -192,15 +203,39 @@ def _demote(state: ClusterState, tp: TopicPartition) -> Decision:
     return decision
 
 
-def _alter_isr(state: ClusterState, asked: IsrAsked) -> Decision:
-    broker = state.brokers.get(asked.broker_id)
-    if broker is None or broker.epoch != asked.broker_epoch:
+def _relieve(state: ClusterState, asked: ShutdownAsked) -> Decision:
+    """Another member of the in-sync set leads what the broker has led, and it leaves every set it is not alone in."""
+    _check_broker_epoch(state, asked.broker_id, asked.broker_epoch)
+    decision = Decision([NoteStopping(asked.broker_id)])
+    others = state.eligible.keys() - {asked.broker_id}
+    remaining: list[TopicPartition] = []
+    for tp, partition in state.partitions():
+        if asked.broker_id not in partition.isr:
+            continue
+        if partition.leader != asked.broker_id:
+            _shrink(decision, tp, partition, state.brokers.keys() - {asked.broker_id})
+        elif (elected := elect(partition.replicas, partition.isr, others, unclean_allowed=False)) is not None:
+            decision.changes.append(_write(tp, partition, elected))
+        elif len(partition.replicas) > 1:
+            remaining.append(tp)
+    decision.result = tuple(remaining)
+    _tell_of_moves(decision, state)
+    return decision
+
+
+def _check_broker_epoch(state: ClusterState, broker_id: int, epoch: int) -> None:
+    broker = state.brokers.get(broker_id)
+    if broker is None or broker.epoch != epoch:
         raise KafkaError(code=ErrorCode.STALE_BROKER_EPOCH)
+
+
+def _alter_isr(state: ClusterState, asked: IsrAsked) -> Decision:
+    _check_broker_epoch(state, asked.broker_id, asked.broker_epoch)
     decision = Decision()
     outcome: dict[TopicPartition, ErrorCode] = {}
     for proposal in asked.proposals:
         partition = _known(state, proposal.tp)
-        outcome[proposal.tp] = _why_refused(partition, proposal, asked.broker_id, state.brokers)
+        outcome[proposal.tp] = _why_refused(partition, proposal, asked.broker_id, state.eligible)
         if partition is not None and outcome[proposal.tp] == ErrorCode.NONE and proposal.isr != partition.isr:
             decision.changes.append(
                 WritePartition(

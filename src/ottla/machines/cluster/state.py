@@ -93,7 +93,22 @@ class NoteDeletedReplicas(NamedTuple):
     partitions: tuple[TopicPartition, ...]
 
 
-Change = WriteTopic | WritePartition | MarkForDeletion | RemoveTopic | RemoveMark | NoteBrokers | NoteDeletedReplicas
+class NoteStopping(NamedTuple):
+    """The broker is about to stop: nobody elects it or takes it in. Not stored: a new controller is asked again."""
+
+    broker_id: int
+
+
+Change = (
+    WriteTopic
+    | WritePartition
+    | MarkForDeletion
+    | RemoveTopic
+    | RemoveMark
+    | NoteBrokers
+    | NoteDeletedReplicas
+    | NoteStopping
+)
 
 
 class ClusterState:
@@ -102,6 +117,8 @@ class ClusterState:
         self.topics: dict[str, TopicState] = {}
         self.pending_deletions: set[str] = set()
         self.deleted_replicas: set[tuple[int, TopicPartition]] = set()
+        self.stopping: dict[int, int] = {}
+        """Brokers that asked to be relieved, with the epoch they have until they are gone."""
 
     def partition(self, tp: TopicPartition) -> PartitionState | None:
         topic = self.topics.get(tp.topic)
@@ -116,6 +133,11 @@ class ClusterState:
 
     def topic_partitions(self, name: str) -> list[TopicPartition]:
         return [TopicPartition(name, index) for index in self.topics[name].partitions]
+
+    @property
+    def eligible(self) -> Mapping[int, LiveBroker]:
+        """Brokers that may lead and be in sync: alive, and not about to stop."""
+        return {broker_id: broker for broker_id, broker in self.brokers.items() if broker_id not in self.stopping}
 
     @property
     def racks(self) -> dict[int, str | None]:
@@ -140,6 +162,13 @@ class ClusterState:
                 self.pending_deletions.discard(topic)
             case NoteBrokers(brokers):
                 self.brokers = brokers
+                self.stopping = {
+                    broker_id: epoch
+                    for broker_id, epoch in self.stopping.items()
+                    if broker_id in brokers and brokers[broker_id].epoch == epoch
+                }
+            case NoteStopping(broker_id):
+                self.stopping[broker_id] = self.brokers[broker_id].epoch
             case NoteDeletedReplicas(broker_id, deleted):
                 self.deleted_replicas |= {(broker_id, tp) for tp in deleted}
 

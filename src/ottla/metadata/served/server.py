@@ -87,7 +87,8 @@ class StoreServer:
         changes, self._changes = self._changes, []
         if changes:
             for connection in self._connections:
-                connection.send({"changed": changes})
+                if connection.has_session:
+                    connection.send({"changed": changes})
 
 
 class _Connection:
@@ -100,6 +101,11 @@ class _Connection:
         self._before_reply = before_reply
         self.session_id = PERSISTENT
         self._task = asyncio.current_task()
+
+    @property
+    def has_session(self) -> bool:
+        """Before, the client waits for the number of its session and for nothing else."""
+        return self.session_id != PERSISTENT
 
     def cancel(self) -> None:
         if self._task is not None:

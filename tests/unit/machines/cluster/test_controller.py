@@ -20,6 +20,7 @@ from ottla.machines.cluster.controller import (
     Event,
     IsrAsked,
     ProposedIsr,
+    ShutdownAsked,
     TakenOver,
     decide,
 )
@@ -245,6 +246,44 @@ def test_only_the_leader_may_ask() -> None:
     assert world.happens(wish) == {T0: ErrorCode.INVALID_REQUEST}
 
 
+def test_a_broker_that_is_about_to_stop_is_relieved() -> None:
+    world = World(1, 2, 3)
+    world.create("t", {0: [1, 2, 3], 1: [2, 1, 3]})
+    assert world.happens(ShutdownAsked(1, 1)) == ()
+    assert world.of(T0)[1:4] == (2, 1, (2, 3)), "it led this one"
+    assert world.of(T1)[1:4] == (2, 1, (2, 3)), "it followed this one"
+    assert world.told(TellRoles) == {1: {T0, T1}, 2: {T0, T1}, 3: {T0, T1}}
+    assert world.happens(ShutdownAsked(1, 1)) == (), "asked again, nothing is left to do"
+    assert world.messages == []
+
+
+def test_who_is_about_to_stop_does_not_come_back_until_it_was_gone() -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    world.happens(ShutdownAsked(1, 1))
+    back = ProposedIsr(T0, 1, 1, (2, 1))
+    assert world.happens(IsrAsked(2, 2, (back,))) == {T0: ErrorCode.INELIGIBLE_REPLICA}
+    world.brokers(b1=9)
+    assert world.happens(IsrAsked(2, 2, (back,))) == {T0: ErrorCode.NONE}
+
+
+def test_what_nobody_else_can_lead_stays() -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    world.create("alone", {0: [1]})
+    world.brokers(b2=None)
+    assert world.happens(ShutdownAsked(1, 1)) == (T0,), "the other topic has no other replica and is not waited for"
+    assert world.of(T0).leader == world.of(TopicPartition("alone", 0)).leader == 1
+
+
+@pytest.mark.parametrize(("broker_id", "epoch"), [(1, 7), (9, 1)])
+def test_only_a_live_broker_is_relieved(broker_id: int, epoch: int) -> None:
+    world = World(1, 2)
+    with pytest.raises(KafkaError) as refused:
+        world.happens(ShutdownAsked(broker_id, epoch))
+    assert refused.value.code == ErrorCode.STALE_BROKER_EPOCH
+
+
 def test_a_topic_goes_with_its_last_replica() -> None:
     world = World(1, 2, 3)
     world.create("t", {0: [1, 2], 1: [2, 1]})
@@ -297,6 +336,12 @@ class RandomCluster(RuleBasedStateMachine):
     def go(self, broker_id: int) -> None:
         if broker_id in self.world.state.brokers:
             self.world.brokers(**{f"b{broker_id}": None})
+
+    @rule(broker_id=st.sampled_from(_IDS))
+    def announce_stop(self, broker_id: int) -> None:
+        live = self.world.state.brokers.get(broker_id)
+        if live is not None:
+            self.world.happens(ShutdownAsked(broker_id, live.epoch))
 
     @rule(kind=st.sampled_from(ElectionKind), index=st.integers(0, 3))
     def elect(self, kind: ElectionKind, index: int) -> None:

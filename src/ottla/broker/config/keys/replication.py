@@ -196,17 +196,13 @@ OPTIONS = (
         Type.BOOLEAN,
         True,
         "Whether a stopping broker first hands its leaderships to others.",
-        no_effect=NOT_YET,
     ),
-    Option(
-        "controlled.shutdown.max.retries", Type.INT, 3, "How often a stopping broker tries to do so.", no_effect=NOT_YET
-    ),
+    Option("controlled.shutdown.max.retries", Type.INT, 3, "How often a stopping broker tries to do so."),
     Option(
         "controlled.shutdown.retry.backoff.ms",
         Type.LONG,
         5000,
         "How long it waits between those attempts.",
-        no_effect=NOT_YET,
     ),
     Option(
         "controller.socket.timeout.ms",

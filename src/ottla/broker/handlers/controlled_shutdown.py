@@ -1,0 +1,24 @@
+"""ControlledShutdown: a broker that is about to stop has others take over what it leads."""
+
+from __future__ import annotations
+
+from ottla.broker.authorizer import ResourceType
+from ottla.broker.handler import RequestContext, message_handler
+from ottla.machines.cluster.controller import ShutdownAsked
+from ottla.wire.apis.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
+
+
+async def respond(context: RequestContext, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+    context.require(ResourceType.CLUSTER)
+    controller = context.broker.controller
+    remaining = await controller.submit(ShutdownAsked(request.broker_id, request.broker_epoch))
+    return ControlledShutdownResponse(
+        remaining_partitions=[RemainingPartition(topic_name=topic, partition_index=index) for topic, index in remaining]
+    )
+
+
+HANDLER = message_handler(ControlledShutdownRequest, (2, 3), respond)
