@@ -43,11 +43,17 @@ def test_copies_with_a_prefix_never_travel_back() -> None:
     assert to_east.on_source(to_east.on_target("west.orders")) == "west.orders"
 
 
-def test_groups_in_which_sinks_count_batches_are_no_readers() -> None:
+def test_groups_of_queries_and_sinks_are_no_readers() -> None:
     groups = GroupChoice.of((), ".*", ["private"], 1000)
     query = "0b9a7c1e-3c1d-4a55-9d0e-5a2f8e1c7b66"
     assert groups.are_translated("billing") and not groups.are_translated("private")
-    for helper in (f"shop-totals-{query}", f"shop-totals-{query}-3", f"shop-totals-{query}-end"):
+    for helper in (
+        "ottla-pipeline-dr-west",
+        "ottla-spark-counts",
+        f"shop-totals-{query}",
+        f"shop-totals-{query}-3",
+        f"shop-totals-{query}-end",
+    ):
         assert not groups.are_translated(helper)
     assert groups.are_translated(f"{query}-reader")
 

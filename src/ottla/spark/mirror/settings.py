@@ -11,8 +11,11 @@ ORIGIN_HEADER = "ottla.mirror.origin"
 
 _MAP_PREFIX = "ottla.mirror."
 _NEVER_COPIED = (r"__.*", re.escape(_MAP_PREFIX) + ".*")
-_SINK_GROUP = r".*-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:-\d+|-end)?"
-"""Groups in which sinks keep the numbers of batches: these are no offsets."""
+_NOT_READERS = (
+    r"ottla-(?:pipeline|spark)-.*",
+    r".*-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:-\d+|-end)?",
+)
+"""Groups that only show how far queries are, and those in which sinks keep the numbers of batches."""
 
 
 def choosing(names: Iterable[str], pattern: str | None, exclude: Iterable[str]) -> str:
@@ -56,7 +59,7 @@ class GroupChoice:
 
     @classmethod
     def of(cls, names: Iterable[str], pattern: str | None, exclude: Iterable[str], interval_ms: int) -> GroupChoice:
-        return cls(choosing(names, pattern, [_SINK_GROUP, *exclude]), interval_ms)
+        return cls(choosing(names, pattern, [*_NOT_READERS, *exclude]), interval_ms)
 
     def are_translated(self, group_id: str) -> bool:
         return re.fullmatch(self.pattern, group_id) is not None
