@@ -6,6 +6,8 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -113,21 +115,26 @@ def test_numbers_that_are_none_are_refused(database: Database, name: str) -> Non
 
 
 def test_changes_are_applied(database: Database, name: str, run: Run) -> None:
-    run(f"CREATE TABLE {name} (id int PRIMARY KEY, `100%` varchar(20), d decimal(30,10))")
+    run(f"CREATE TABLE {name} (id int PRIMARY KEY, `100%` varchar(20), d decimal(30,10), at datetime(6), raw blob)")
     changes = [
         Change("insert", None, '{"id": 1, "100%": "a?", "d": 1.0000000001}', '{"id": 1}'),
         Change("insert", None, '{"id": 2, "100%": "b", "d": 12345678901234567890.5}', '{"id": 2}'),
         Change("update", None, '{"id": 1, "100%": "%s"}', '{"id": 1}'),
         Change("update", '{"id": 2}', '{"id": 3, "100%": "moved"}', '{"id": 3}'),
         Change("insert", None, '{"id": 4, "100%": null, "d": null}', '{"id": 4}'),
+        Change("update", None, '{"id": 1, "at": "2024-02-29 01:02:03.5+00", "raw": "\\\\x00ff"}', '{"id": 1}'),
+        Change("update", None, '{"id": 3, "at": "2024-02-29 01:02:03", "raw": null}', '{"id": 3}'),
         Change("delete", None, None, '{"id": 4}'),
     ]
     with database.transaction() as session:
-        for step in ChangeFold(name, ["id", "100%", "d"], ["id"], MYSQL).steps(changes):
+        columns = ["id", "100%", "d", "at", "raw"]
+        fold = ChangeFold(name, columns, ["id"], MYSQL, session.change_converters(name))
+        for step in fold.steps(changes):
             session.run(step.statement, step.rows)
-    assert [(row[0], row[1], str(row[2])) for row in run(f"SELECT * FROM {name} ORDER BY id")] == [
-        (1, "%s", "1.0000000001"),
-        (3, "moved", "12345678901234567890.5000000000"),
+    moment = datetime(2024, 2, 29, 1, 2, 3)
+    assert run(f"SELECT * FROM {name} ORDER BY id") == [
+        (1, "%s", Decimal("1.0000000001"), moment.replace(microsecond=500_000), b"\x00\xff"),
+        (3, "moved", Decimal("12345678901234567890.5"), moment, None),
     ]
 
 

@@ -102,7 +102,9 @@ class BatchWriter:
         columns = session.columns(target.table)
         if columns is None:
             raise DatabaseError(f"there is no table {target.table} in {target.database.shown_url} any more")
-        fold = ChangeFold(target.table, [column.name for column in columns], target.keys, target.database.dialect)
+        names = [column.name for column in columns]
+        converters = session.change_converters(target.table)
+        fold = ChangeFold(target.table, names, target.keys, target.database.dialect, converters)
         for step in fold.steps(_ordered_changes(frame)):
             session.run(step.statement, step.rows)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.base.errors import OttlaError
-from ottla.spark.connect.database import SqlValue
+from ottla.spark.connect.database import Converters, SqlValue
 from ottla.spark.connect.sql import Dialect
 
 MAX_PENDING_KEYS = 10_000
@@ -46,9 +47,17 @@ class ChangeFold:
     """Takes changes in their order and gives statements. Keys are distinct between two barriers (a changed key, an
     emptied table), so within one the order of statements does not matter."""
 
-    def __init__(self, table: str, names: Sequence[str], keys: Sequence[str], dialect: Dialect) -> None:
+    def __init__(
+        self,
+        table: str,
+        names: Sequence[str],
+        keys: Sequence[str],
+        dialect: Dialect,
+        converters: Converters = MappingProxyType({}),
+    ) -> None:
         self._table = table
         self._dialect = dialect
+        self._converters = converters
         self._names = frozenset(names)
         self._keys = list(keys)
         self._pending: dict[Key, _State] = {}
@@ -134,7 +143,11 @@ class ChangeFold:
             raise ChangeError(
                 f"table {self._table} has no column {', '.join(map(repr, unknown))}, which a change fills: add it"
             )
-        return {name: _sql_value(value) for name, value in sorted(decoded.items())}
+        return {name: self._converted(name, _sql_value(value)) for name, value in sorted(decoded.items())}
+
+    def _converted(self, name: str, value: SqlValue) -> SqlValue:
+        convert = self._converters.get(name)
+        return value if convert is None or value is None else convert(value)
 
 
 def _by_columns(pending: Mapping[Key, _State]) -> dict[tuple[bool, tuple[str, ...]], list[tuple[Key, Row]]]:

@@ -5,7 +5,7 @@ SQLite, PostgreSQL and MySQL implement it; nothing here opens a connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -24,6 +24,10 @@ PROGRESS_TABLE = "ottla_progress"
 
 SqlValue = str | int | float | bytes | bool | None
 """What every driver takes as a parameter."""
+
+
+Converters = Mapping[str, Callable[[SqlValue], SqlValue]]
+"""By a column's name."""
 
 
 class DatabaseError(OttlaError):
@@ -69,6 +73,10 @@ class Session(Protocol):
 
     def upsert(self, table: str, names: Sequence[str], keys: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:
         """Of rows with the same key the last one stays."""
+        ...
+
+    def change_converters(self, table: str) -> Converters:
+        """For columns that do not take a value as it stands in a change, which is as PostgreSQL writes it."""
         ...
 
     def run(self, statement: str, rows: Sequence[Sequence[SqlValue]] = ((),)) -> None:

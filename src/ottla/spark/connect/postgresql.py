@@ -16,6 +16,7 @@ from ottla.spark.connect.column_types import POSTGRESQL_TYPES, TableColumn, sql_
 from ottla.spark.connect.copy_rows import copy_batches
 from ottla.spark.connect.database import (
     PROGRESS_TABLE,
+    Converters,
     DatabaseError,
     SqlValue,
     Staging,
@@ -141,6 +142,9 @@ class PostgresSession:
         self._connection.execute(f"CREATE TEMPORARY TABLE {_ARRIVALS} ON COMMIT DROP AS {columns}")
         copy_batches(self._connection, _ARRIVALS, names, batches, part=0)
         self._connection.execute(take_over(_ARRIVALS, table, names, keys, [(0, 0)], STANDARD))
+
+    def change_converters(self, table: str) -> Converters:
+        return {}
 
     def run(self, statement: str, rows: Sequence[Sequence[SqlValue]] = ((),)) -> None:
         with self._connection.cursor() as cursor:

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from ottla.spark.connect.batch_progress import Progress
 from ottla.spark.connect.column_types import SQLITE_TYPES, TableColumn, sql_type
-from ottla.spark.connect.database import PROGRESS_TABLE, DatabaseError, SqlValue
+from ottla.spark.connect.database import PROGRESS_TABLE, Converters, DatabaseError, SqlValue
 from ottla.spark.connect.sql import STANDARD
 
 BUSY_TIMEOUT_S = 600
@@ -123,6 +123,9 @@ class SqliteSession:
         for batch in batches:
             columns = [_stored_column(column) for column in batch.columns]
             self._connection.executemany(statement, zip(*columns, strict=True))
+
+    def change_converters(self, table: str) -> Converters:
+        return {}
 
     def run(self, statement: str, rows: Sequence[Sequence[SqlValue]] = ((),)) -> None:
         self._connection.executemany(statement, rows)

@@ -40,6 +40,12 @@ def columns(connection: Connection, table: str) -> list[TableColumn] | None:
     return [TableColumn(str(name), bool(required)) for name, required in found] or None
 
 
+def kinds(connection: Connection, table: str) -> dict[str, str]:
+    """The types of a table's columns, without their lengths."""
+    query = f"SELECT column_name, data_type FROM information_schema.columns WHERE {OF_TABLE}"
+    return {str(name): str(kind) for name, kind in rows(connection, query, place_of(table))}
+
+
 def unique_indexes(connection: Connection, table: str) -> list[UniqueIndex]:
     found = rows(
         connection,

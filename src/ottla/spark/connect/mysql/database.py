@@ -12,9 +12,10 @@ from pyspark.sql.types import StructType
 
 from ottla.spark.connect.batch_progress import Progress
 from ottla.spark.connect.column_types import MYSQL_KEY_TYPES, MYSQL_TYPES, TableColumn, sql_type
-from ottla.spark.connect.database import PROGRESS_TABLE, DatabaseError, SqlValue, Staging
+from ottla.spark.connect.database import PROGRESS_TABLE, Converters, DatabaseError, SqlValue, Staging
 from ottla.spark.connect.mysql import catalogue
 from ottla.spark.connect.mysql.address import Address
+from ottla.spark.connect.mysql.change_values import CHANGE_CONVERTERS
 from ottla.spark.connect.mysql.connection import Connection, connected
 from ottla.spark.connect.mysql.values import STATEMENT_BYTES, values_of
 from ottla.spark.connect.sql import MYSQL
@@ -124,6 +125,10 @@ class MysqlSession:
     def upsert(self, table: str, names: Sequence[str], keys: Sequence[str], batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
             insert_columns(self._connection, table, names, batch.columns, MYSQL.conflict_clause(names, keys))
+
+    def change_converters(self, table: str) -> Converters:
+        kinds = catalogue.kinds(self._connection, table)
+        return {name: CHANGE_CONVERTERS[kind] for name, kind in kinds.items() if kind in CHANGE_CONVERTERS}
 
     def run(self, statement: str, rows: Sequence[Sequence[SqlValue]] = ((),)) -> None:
         marked = MYSQL.with_format_marks(statement)
