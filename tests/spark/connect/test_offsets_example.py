@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from examples.offsets_in_database.store import Store
+from examples.offsets_in_database.store import OvertakenError, Store, Total
 
 import ottla
 from tests.broker_process import BrokerProcess
@@ -160,3 +160,21 @@ def test_totals_are_exact_whatever_is_killed(
         assert "Traceback" not in said
         totals = ask("SELECT customer, orders, cents FROM totals")
         assert {customer: (orders, cents) for customer, orders, cents in totals} == expected
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "mysql"])
+def test_who_comes_second_adds_nothing(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Two that both think the partition is theirs."""
+    partition = ottla.TopicPartition("orders", 0)
+    with (
+        place(kind, request, tmp_path) as (url, ask, _),
+        closing(Store(url, "g")) as one,
+        closing(Store(url, "g")) as two,
+    ):
+        assert (one.next_offset(partition, 5), two.next_offset(partition, 0)) == (5, 5)
+        one.add({"ann": Total(2, 30)}, partition, before=5, after=7)
+        with pytest.raises(OvertakenError):
+            two.add({"ann": Total(3, 60)}, partition, before=5, after=8)
+        assert two.next_offset(partition, 0) == 7
+        two.add({"ann": Total(1, 1)}, partition, before=7, after=8)
+        assert ask("SELECT customer, orders, cents FROM totals") == [("ann", 3, 31)]
