@@ -1,4 +1,4 @@
-"""The blocks of Python in the documentation, which tests run as they stand there."""
+"""The blocks of code in the documentation, which tests run as they stand there."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class Block(NamedTuple):
 
 def blocks(document: str, fence: str = PYTHON) -> list[Block]:
     text = (ROOT / document).read_text()
-    found = re.finditer(rf"^```{fence}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    found = re.finditer(rf"^```{re.escape(fence)}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [Block(document, text.count("\n", 0, block.start()) + 1, block[1]) for block in found]

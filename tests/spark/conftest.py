@@ -37,7 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """With the defaults of pipelines, on two cores, and with the jars of Spark's own Kafka source where they can be
     had: one test compares ours with it."""
     pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
-    from ottla.spark.session import build_session
+    from ottla.spark.sessions import build_session
     from tests.spark.kafka_source import NotFetchedError, fetch_kafka_source
 
     place = tmp_path_factory.mktemp("spark")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ottla
-from ottla.spark.progress import QueryProgress
+from ottla.spark.pipeline.flows.report import FlowReport
 
 TOO_LATE = "Python worker failed to connect back"
 
@@ -67,12 +67,16 @@ class Recorder:
     events: list[tuple[str, str]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
+    reports: dict[str, FlowReport] = field(default_factory=dict)
 
     def flow_started(self, flow: str) -> None:
         self.events.append(("started", flow))
 
-    def flow_progressed(self, flow: str, progress: QueryProgress) -> None:
-        self.rows[flow] = self.rows.get(flow, 0) + progress.input_rows
+    def flow_progressed(self, flow: str, report: FlowReport) -> None:
+        self.rows[flow] = report.rows.read
+
+    def flow_watched(self, flow: str, report: FlowReport) -> None:
+        pass
 
     def flow_restarting(self, flow: str, error: str, *, failures: int, wait_ms: int) -> None:
         if TOO_LATE in error:
@@ -85,7 +89,8 @@ class Recorder:
         self.events.append(("failed", flow))
         self.errors.append(error)
 
-    def flow_ended(self, flow: str) -> None:
+    def flow_ended(self, flow: str, report: FlowReport) -> None:
+        self.reports[flow] = report
         self.events.append(("ended", flow))
 
     def of(self, flow: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
+import ottla.spark
 from ottla.spark.data_source import OttlaDataSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -20,6 +21,10 @@ def test_the_module_spark_looks_for_holds_the_format() -> None:
 def test_a_session_has_retries_and_counts_in_utc(spark: SparkSession) -> None:
     assert spark.sparkContext.master == "local[2,3]"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_the_session_of_this_process_is_found_again(spark: SparkSession) -> None:
+    assert ottla.spark.session().sparkContext is spark.sparkContext
 
 
 def test_processes_of_tasks_import_the_installed_pyspark(spark: SparkSession) -> None:

@@ -102,7 +102,16 @@ def test_the_same_file_on_a_cluster_until_ctrl_c(topics: Topics, description: Pa
     with StandaloneCluster(tmp_path) as cluster:
         process = subprocess.Popen(
             command(
-                *("run", description, "--master", cluster.master, "--bootstrap-server", topics.bootstrap, "--json"),
+                *(
+                    "run",
+                    description,
+                    "--master",
+                    cluster.master,
+                    "--bootstrap-server",
+                    topics.bootstrap,
+                    "--output",
+                    "json",
+                ),
                 *("--set", "spark.conf.spark.driver.host=127.0.0.1"),
             ),
             stdout=subprocess.PIPE,
@@ -114,10 +123,11 @@ def test_the_same_file_on_a_cluster_until_ctrl_c(topics: Topics, description: Pa
         told, errors = run_until_all_is_counted(process)
     assert process.returncode == 130
     assert errors == "stopping after the current batch; once more to stop at once\n"
-    assert [entry["event"] for entry in told if entry["event"] != "progress"] == ["started", "ended"]
-    progress = next(entry for entry in told if entry.get("rows"))
+    assert [entry["event"] for entry in told if entry["event"] not in ("progress", "status")] == ["started", "ended"]
+    progress = next(entry for entry in told if entry.get("read"))
     assert (progress["flow"], progress["pipeline"], progress["lag"]) == ("counts", "counted", 0)
     assert progress["state_rows"] == 3
+    assert told[-1]["total"]["read"] == len(WORDS)
     assert counts(topics, "cluster") == EXPECTED
     work = [entry for worker in tmp_path.glob("worker-*") if worker.is_dir() for entry in worker.iterdir()]
     assert len(work) == 2, "both workers had an executor"
@@ -130,7 +140,7 @@ def run_until_all_is_counted(process: subprocess.Popen[str]) -> tuple[list[dict[
         rows, told = 0, []
         for line in process.stdout:
             told.append(json.loads(line))
-            rows += told[-1].get("rows", 0)
+            rows += told[-1].get("read", 0)
             if rows >= len(WORDS):
                 process.send_signal(signal.SIGINT)
                 break

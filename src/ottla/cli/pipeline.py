@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +25,13 @@ _MASTER = Annotated[str | None, typer.Option(help="where Spark runs: local[4], s
 _SERVERS = Annotated[str | None, typer.Option(help="host:port of a broker, in place of the file's bootstrap.servers")]
 _SET = Annotated[list[str] | None, typer.Option("--set", help="key=value, repeatable: as if it were in the file")]
 _LOG = Annotated[Path | None, typer.Option(help="a file for what Spark and its tasks log; nothing is kept without")]
+
+
+class Output(StrEnum):
+    AUTO = "auto"
+    TABLE = "table"
+    LINES = "lines"
+    JSON = "json"
 
 
 def main(arguments: list[str]) -> int:
@@ -45,7 +53,10 @@ def run(
     master: _MASTER = None,
     bootstrap_server: _SERVERS = None,
     set_: _SET = None,
-    json: Annotated[bool, typer.Option("--json", help="tell how it runs in lines of JSON")] = False,
+    output: Annotated[
+        Output, typer.Option(help="how it is told how things go; auto: a table in a terminal")
+    ] = Output.AUTO,
+    json: Annotated[bool, typer.Option("--json", help="the same as --output json")] = False,
     log_file: _LOG = None,
 ) -> None:
     """Run a pipeline until Ctrl-C, or with --once until nothing is left to read."""
@@ -55,7 +66,7 @@ def run(
 
         model = pipeline.model()
         with (
-            choose_display(model.name, model.flows, as_json=json) as display,
+            choose_display(model.name, model.flows, output="json" if json else output) as display,
             _stopped_by_signals() as (stop_with, was_stopped),
         ):
             pipeline.run(once=once, master=master, log_file=log_file, observer=display, on_start=stop_with)
@@ -98,7 +109,7 @@ def _load(file: Path, bootstrap_server: str | None, settings: list[str] | None) 
         overrides.append(("kafka.bootstrap.servers", bootstrap_server))
     try:
         from ottla.spark.pipeline.definition import Pipeline
-        from ottla.spark.session import require_spark
+        from ottla.spark.sessions import require_spark
     except ImportError as e:
         fail(f"pipelines need {e.name or 'PySpark'}; install what they need with: pip install 'ottla[spark]'")
     require_spark()

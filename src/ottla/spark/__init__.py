@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ottla.spark.progress import track_lag
+    from ottla.spark.sessions import session
 
-__all__ = ["track_lag"]
+__all__ = ["session", "track_lag"]
+
+_HOMES = {"session": "sessions", "track_lag": "progress"}
 
 
 def __getattr__(name: str) -> object:
-    # Loaded on first use: Spark's tasks import this package and have no use for it.
-    if name != "track_lag":
+    # Loaded on first use: Spark's tasks import this package and have no use for them.
+    home = _HOMES.get(name)
+    if home is None:
         raise AttributeError(f"module 'ottla.spark' has no attribute {name!r}")
-    from ottla.spark.progress import track_lag
+    from importlib import import_module
 
-    return track_lag
+    return getattr(import_module(f"ottla.spark.{home}"), name)

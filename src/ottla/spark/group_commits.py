@@ -13,6 +13,7 @@ import ottla
 from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
 from ottla.client.core.admin.options import ADMIN_OPTIONS
+from ottla.client.core.consumer.cursors import OffsetAndMetadata
 
 _log = logging.getLogger(__name__)
 _COMMIT_TIMEOUT_MS = 10_000
@@ -21,12 +22,14 @@ _CLOSE_TIMEOUT_S = 15.0
 FindCluster = Callable[[str, str], Mapping[str, str] | None]
 """The client settings of the cluster that a group reads a topic in; None if it is none that is known."""
 
+Committed = int | OffsetAndMetadata
+
 
 class GroupCommits:
     def __init__(self, find_cluster: FindCluster) -> None:
         self._find_cluster = find_cluster
         self._changed = threading.Condition()
-        self._waiting: dict[str, dict[TopicPartition, int]] = {}
+        self._waiting: dict[str, dict[TopicPartition, Committed]] = {}
         self._is_busy = False
         self._is_closed = False
         self._admins: dict[tuple[tuple[str, str], ...], ottla.Admin] = {}
@@ -34,7 +37,7 @@ class GroupCommits:
         self._thread = threading.Thread(target=self._run, name="ottla-group-commits", daemon=True)
         self._thread.start()
 
-    def put(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def put(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
         with self._changed:
             self._waiting.setdefault(group_id, {}).update(offsets)
             self._changed.notify_all()
@@ -70,8 +73,8 @@ class GroupCommits:
         for admin in self._admins.values():
             admin.close()
 
-    def _commit(self, group_id: str, offsets: dict[TopicPartition, int]) -> None:
-        by_cluster: dict[tuple[tuple[str, str], ...], dict[TopicPartition, int]] = {}
+    def _commit(self, group_id: str, offsets: dict[TopicPartition, Committed]) -> None:
+        by_cluster: dict[tuple[tuple[str, str], ...], dict[TopicPartition, Committed]] = {}
         for partition, offset in offsets.items():
             settings = self._find_cluster(group_id, partition.topic)
             if settings is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -16,7 +17,7 @@ from ottla.base.types import TopicPartition
 from ottla.spark.group_commits import GroupCommits
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     )
 
 Offsets = dict[TopicPartition, int]
+BAD_ROWS = "ottla.bad-rows."
+WRITTEN_ROWS = "ottla.written-rows"
 _LAST_REPORT_TIMEOUT_S = 10.0
 
 
@@ -35,42 +38,65 @@ class QueryProgress(NamedTuple):
     run_id: str
     name: str | None
     batch_id: int
-    input_rows: int
-    rows_per_second: float
+    started_ms: int
     duration_ms: int
+    input_rows: int
+    """As often as they were read: a sink may compute a batch more than once."""
+    written_rows: int
+    bad_rows: int
     state_rows: int
     watermark: str | None
     end_offsets: Offsets
     """The next offset of each partition, in the topics among its sources."""
-    lag: int | None
-    """Records that were there and not yet read; None if no source is a topic."""
+    reads_only_topics: bool
 
     @classmethod
     def parse(cls, text: str) -> QueryProgress:
         """From Spark's own JSON."""
         report: dict[str, Any] = json.loads(text)
+        ends = [parse_offsets(source.get("endOffset")) for source in report.get("sources", ())]
         end_offsets: Offsets = {}
-        lag: int | None = None
-        for source in report.get("sources", ()):
-            end = parse_offsets(source.get("endOffset"))
-            if end is None:
-                continue
-            end_offsets |= end
-            latest = parse_offsets(source.get("latestOffset")) or end
-            lag = (lag or 0) + sum(max(latest[partition] - end.get(partition, 0), 0) for partition in latest)
+        for end in ends:
+            end_offsets |= end or {}
+        observed = {
+            name: int(found["rows"])
+            for name, found in (report.get("observedMetrics") or {}).items()
+            if name.startswith((BAD_ROWS, WRITTEN_ROWS))
+        }
+        written = (report.get("sink") or {}).get("numOutputRows", -1)
         return cls(
             report["id"],
             report["runId"],
             report.get("name"),
             report["batchId"],
-            report.get("numInputRows", 0),
-            report.get("processedRowsPerSecond") or 0.0,
+            _to_ms(report["timestamp"]),
             report.get("batchDuration", 0),
+            report.get("numInputRows", 0),
+            written if written >= 0 else observed.get(WRITTEN_ROWS, 0),
+            sum(rows for name, rows in observed.items() if name.startswith(BAD_ROWS)),
             sum(operator.get("numRowsTotal", 0) for operator in report.get("stateOperators", ())),
             (report.get("eventTime") or {}).get("watermark"),
             end_offsets,
-            lag,
+            bool(ends) and None not in ends,
         )
+
+
+def _to_ms(timestamp: str) -> int:
+    return round(datetime.fromisoformat(timestamp).timestamp() * 1000)
+
+
+def observe_bad(rows: DataFrame, is_bad: Column, *, source: str) -> DataFrame:
+    """Has a query count the bad records of one of its sources, for its reports."""
+    from pyspark.sql import functions as f
+
+    return rows.observe(f"{BAD_ROWS}{source}", f.count_if(is_bad).alias("rows"))
+
+
+def observe_written(rows: DataFrame) -> DataFrame:
+    """The same for rows on their way into a sink that does not tell Spark how many it has written."""
+    from pyspark.sql import functions as f
+
+    return rows.observe(WRITTEN_ROWS, f.count(f.lit(1)).alias("rows"))
 
 
 def parse_offsets(found: object) -> Offsets | None:

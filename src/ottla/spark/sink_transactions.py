@@ -277,6 +277,20 @@ def _check_plan(plan: Plan, batch: Batch, task_count: int) -> None:
         )
 
 
+def forget_batches(admin: Admin, sink: str, committed: int, *, keep_plan: bool) -> None:
+    """Deletes the groups of a sink that nobody writes to at the moment, unless it has begun to commit a batch after
+    `committed`: the markers of such a batch are needed when it comes again."""
+    plan = _read_plan(admin, sink)
+    if plan is not None and plan.batch_number > committed:
+        return
+    names = [listed.group_id for listed in admin.list_groups()]
+    unneeded = [name for name in names if name == _end_group(sink) or _is_task_of(sink, name)]
+    if not keep_plan and sink in names:
+        unneeded.append(sink)
+    for name, error in (admin.delete_groups(unneeded).errors if unneeded else {}).items():
+        log.info("the group %s stays: %s", name, error)
+
+
 def _shut_out(admin: Admin, is_meant: Callable[[str], bool], *, states: Sequence[str]) -> None:
     """Aborts what is open under the ids that are meant and in one of the states, and shuts out whoever uses them."""
     try:

@@ -12,6 +12,7 @@ from ottla.base.errors import ErrorCode, InvalidConfigError, OttlaError
 from ottla.base.types import TopicPartition, Uuid
 from ottla.client.core.admin.outcomes import Outcomes
 from ottla.client.core.admin.types import TopicDescription
+from ottla.client.core.consumer.cursors import OffsetAndMetadata
 from ottla.client.sync import Admin
 from ottla.spark.connections import admin_for
 from ottla.spark.data_loss import report_loss
@@ -50,12 +51,25 @@ class Logs(NamedTuple):
 
 
 class TopicOffsets:
-    def __init__(self, options: SourceOptions) -> None:
+    """By the client that this process keeps for such settings, or by one that somebody else looks after."""
+
+    def __init__(self, options: SourceOptions, admin: Admin | None = None) -> None:
         self._options = options
+        self._own_admin = admin
 
     @property
     def _admin(self) -> Admin:
-        return admin_for(self._options.client)
+        return self._own_admin or admin_for(self._options.client)
+
+    def latest(self) -> Offsets:
+        """Where partitions end, for a reader of the source's isolation."""
+        return self._places(dict.fromkeys(self._chosen(self._topics()), LATEST))
+
+    def topic_ids(self) -> dict[str, Uuid]:
+        return {topic.name: topic.topic_id for topic in self._topics()}
+
+    def committed(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        return self._admin.list_group_offsets([group_id])[group_id]
 
     def logs(self) -> Logs:
         """Partitions that are not there, or not there any more, are left out."""

@@ -23,7 +23,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from ottla.spark.connect.database import open_database
 from ottla.spark.connect.database_target import Target
-from ottla.spark.session import build_session
+from ottla.spark.sessions import build_session
 from tests.spark.drivers.faults import PATIENCE_S, FaultyBatchWriter, FaultyDataSource, place
 
 ROWS_BY_DRIVER = 20_000

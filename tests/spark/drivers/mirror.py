@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 from ottla.spark.pipeline import Pipeline, mirrors
-from ottla.spark.session import build_session
+from ottla.spark.sessions import build_session
 from tests.spark.drivers.faults import place
 from tests.spark.drivers.mirror_faults import FaultyMirror
 

@@ -1,4 +1,4 @@
-"""Spark's reports as values: positions in topics, and what is left to read."""
+"""Spark's reports as values: positions in topics, and rows in and out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.base.types import TopicPartition
-from ottla.spark.progress import QueryProgress, parse_offsets
+from ottla.spark.progress import BAD_ROWS, WRITTEN_ROWS, QueryProgress, parse_offsets
 
 REPORT = {
     "id": "6dfd70cd",
@@ -38,14 +38,32 @@ def test_a_report() -> None:
         TopicPartition("t", 1): 7,
         TopicPartition("u", 0): 1,
     }
-    assert progress.lag == 5 + 3
+    assert (progress.started_ms, progress.duration_ms) == (1_767_225_600_000, 548)
+    assert not progress.reads_only_topics
     assert progress.watermark == "2026-01-01T00:00:00.000Z"
 
 
-def test_a_query_without_topics_has_no_lag() -> None:
+def test_a_query_without_topics_has_no_position() -> None:
     progress = QueryProgress.parse(json.dumps({**REPORT, "sources": REPORT["sources"][2:]}))  # type: ignore[index]
-    assert progress.lag is None
     assert progress.end_offsets == {}
+    assert not progress.reads_only_topics
+    alone = QueryProgress.parse(json.dumps({**REPORT, "sources": REPORT["sources"][:2]}))  # type: ignore[index]
+    assert alone.reads_only_topics
+
+
+@pytest.mark.parametrize(
+    ("sink", "observed", "written", "bad"),
+    [
+        ({"numOutputRows": 12}, {}, 12, 0),
+        ({"numOutputRows": 12}, {f"{BAD_ROWS}source a": {"rows": 3}, f"{BAD_ROWS}source b": {"rows": 1}}, 12, 4),
+        ({"numOutputRows": -1}, {WRITTEN_ROWS: {"rows": 7}, "of my own": {"sum": 1}}, 7, 0),
+        ({"numOutputRows": -1}, None, 0, 0),
+        (None, {WRITTEN_ROWS: {"rows": 7}}, 7, 0),
+    ],
+)
+def test_rows_out(sink: object, observed: object, written: int, bad: int) -> None:
+    progress = QueryProgress.parse(json.dumps({**REPORT, "sink": sink, "observedMetrics": observed}))
+    assert (progress.written_rows, progress.bad_rows) == (written, bad)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from rich.markup import escape
 from ottla.cli.demo.broker import OwnBroker
 from ottla.cli.demo.visitors import TOPIC, Visitors, count_page_views
 from ottla.cli.terminal import errors_told, run_command
-from ottla.spark.session import SparkUnavailableError, require_spark
+from ottla.spark.sessions import SparkUnavailableError, require_spark
 
 PIPELINE = Path(__file__).with_name("pipeline.yaml")
 RESULTS_TOPIC = "demo.views-per-page"
@@ -95,7 +95,7 @@ def _count_page_views(
 
             def show() -> int:
                 results = read_results(database, datetime.now(UTC))
-                screen.update(visitors.sent, results, counting.progress)
+                screen.update(visitors.sent, results, counting.report)
                 return results.counted
 
             while not (end.is_set() or _is_over(until, show())):

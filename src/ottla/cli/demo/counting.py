@@ -9,18 +9,21 @@ from typing import Self
 
 from ottla.base.errors import OttlaError
 from ottla.spark.pipeline import Pipeline
+from ottla.spark.pipeline.flows.report import FlowReport
 from ottla.spark.pipeline.observer import SilentObserver
 from ottla.spark.pipeline.runner import Runner
-from ottla.spark.progress import QueryProgress
 
 
-class _LastProgress(SilentObserver):
+class _LastReport(SilentObserver):
     def __init__(self) -> None:
-        self.progress: QueryProgress | None = None
+        self.report: FlowReport | None = None
 
-    def flow_progressed(self, flow: str, progress: QueryProgress) -> None:
+    def flow_progressed(self, flow: str, report: FlowReport) -> None:
         if flow == "to-table":
-            self.progress = progress
+            self.report = report
+
+    def flow_watched(self, flow: str, report: FlowReport) -> None:
+        self.flow_progressed(flow, report)
 
 
 class Counting:
@@ -34,15 +37,15 @@ class Counting:
             ],
         )
         self._log_file = place / "spark.log"
-        self._observer = _LastProgress()
+        self._observer = _LastReport()
         self._runner: Runner | None = None
         self._is_stopping = threading.Event()
         self._failure: OttlaError | None = None
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
 
     @property
-    def progress(self) -> QueryProgress | None:
-        return self._observer.progress
+    def report(self) -> FlowReport | None:
+        return self._observer.report
 
     @property
     def is_running(self) -> bool:

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ottla.spark.progress import QueryProgress
+from ottla.spark.pipeline.flows.report import FlowReport
 
 _LINE_EVERY_S = 5
 _WINDOW = timedelta(seconds=10)
@@ -73,8 +73,10 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
-    def update(self, sent: int, results: Results, progress: QueryProgress | None) -> None:
-        state = "Spark is starting …" if progress is None else f"batch {progress.batch_id}, lag {progress.lag or 0:,}"
+    def update(self, sent: int, results: Results, report: FlowReport | None) -> None:
+        state = "Spark is starting …"
+        if report is not None and report.last is not None:
+            state = f"batch {report.last.batch_id}, lag {report.lag or 0:,}"
         line = f"{sent:,} page views sent, {results.counted:,} counted so far; {state}"
         if self._live is not None:
             self._live.update(Group(_table(results), Text(line, style="dim")))

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from pyspark.sql import SparkSession
 
 from ottla.spark.pipeline.builder import build_model
+from ottla.spark.pipeline.flows.continuity import check_continuity
+from ottla.spark.pipeline.flows.topics import topic_sources
 from ottla.spark.pipeline.frames import Frames
 from ottla.spark.pipeline.model import Model, Sink, Source, Table
 from ottla.spark.pipeline.observer import Observer, SilentObserver
@@ -25,7 +27,7 @@ from ottla.spark.pipeline.settings import apply_settings
 from ottla.spark.pipeline.topic_sink import TopicSink
 from ottla.spark.pipeline.topic_source import TopicSource
 from ottla.spark.pipeline.yaml_file import read_yaml, set_value
-from ottla.spark.session import build_session
+from ottla.spark.sessions import build_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -126,7 +128,8 @@ class Pipeline:
         model = self.model()
         _check_parts(model)
         with _session_for(model, spark, master, None) as session:
-            _checked_frames(model, session)
+            sources = _topic_sources(model, _checked_frames(model, session))
+            check_continuity(session, model, sources, note=False)
 
     def run(
         self,
@@ -147,7 +150,9 @@ class Pipeline:
         _check_parts(model)
         with _session_for(model, spark, master, log_file) as session:
             frames = _checked_frames(model, session)
-            runner = Runner(model, frames, session, observer or SilentObserver())
+            sources = _topic_sources(model, frames)
+            check_continuity(session, model, sources, note=True)
+            runner = Runner(model, frames, sources, session, observer or SilentObserver())
             if on_start is not None:
                 on_start(runner)
             runner.run(once=once)
@@ -201,6 +206,10 @@ def _checked_frames(model: Model, session: SparkSession) -> Frames:
     frames.build()
     frames.check_flows()
     return frames
+
+
+def _topic_sources(model: Model, frames: Frames) -> dict[str, list[Source]]:
+    return {flow.name: topic_sources(frames.origin(flow), model) for flow in model.flows.values()}
 
 
 def _caller() -> Place:

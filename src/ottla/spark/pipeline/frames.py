@@ -21,6 +21,8 @@ from ottla.spark.pipeline.parts import DeadLetterPart, FlowContext
 from ottla.spark.pipeline.problems import Problem, SpecError, suggestion
 from ottla.spark.pipeline.section import Section
 from ottla.spark.pipeline.sql_errors import line_of, missing_relation, short_message
+from ottla.spark.pipeline.topic_sink import TopicSink
+from ottla.spark.progress import observe_written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,17 +64,21 @@ class Frames:
 
     def writer(self, flow: Flow) -> DataStreamWriter:
         """A flow's query, but for its name, checkpoint and trigger."""
-        frame = self._origin(flow)
+        frame = self.origin(flow)
         if not frame.isStreaming:
             flow.section.fail("from", f"{flow.origin!r} is made of tables alone: without a source nothing flows")
         context = FlowContext(
             self._model.name, flow.name, flow.checkpoint, f"{self._model.name}-{flow.name}", flow.mode
         )
-        writer = self._model.sinks[flow.sink].part.writer(frame, flow=context).outputMode(flow.mode)
+        part = self._model.sinks[flow.sink].part
+        # Topics tell Spark how many rows were written, unless they are written by way of foreachBatch.
+        counted = frame if isinstance(part, TopicSink) and flow.mode != "update" else observe_written(frame)
+        writer = part.writer(counted, flow=context).outputMode(flow.mode)
         check_output_mode(self._spark, frame, flow)
         return writer
 
-    def _origin(self, flow: Flow) -> DataFrame:
+    def origin(self, flow: Flow) -> DataFrame:
+        """The rows that a flow brings to its sink."""
         if not flow.takes_dead_letters:
             return self._frames[flow.origin]
         part = self._model.sources[flow.origin].part

@@ -28,6 +28,7 @@ from ottla.spark.pipeline.problems import suggestion
 from ottla.spark.pipeline.section import Section
 from ottla.spark.pipeline.topics import admin_settings, find_missing_topics
 from ottla.spark.sink_options import Delivery, SinkOptions
+from ottla.spark.sink_transactions import forget_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -134,6 +135,7 @@ class MirrorSource:
             SourceOptions.for_stream(options)
         except InvalidConfigError as e:
             section.fail("max_offsets_per_trigger" if e.key == "maxOffsetsPerTrigger" else "from", e.message)
+        self.stream_options = options
         return {**options, **mirror_options(self._mirror)}
 
     def check(self) -> Sequence[Finding]:
@@ -220,6 +222,10 @@ class MirrorSink:
         except InvalidConfigError as e:
             self._section.fail("to", e.message)
         return frame.writeStream.format(MIRROR_FORMAT).options(**options)
+
+    def forget_batches(self, sink_id: str, query_id: str, committed: int, *, keep_plan: bool) -> None:
+        with ottla.Admin(admin_settings(self.mirror.target)) as admin:
+            forget_batches(admin, f"{sink_id}-{query_id}", committed, keep_plan=keep_plan)
 
 
 def _known(settings: Mapping[str, str], known: OptionSet) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ottla.spark.progress import QueryProgress
+from ottla.spark.pipeline.flows.report import FlowReport
 
 
 class Observer(Protocol):
@@ -12,7 +12,13 @@ class Observer(Protocol):
 
     def flow_started(self, flow: str) -> None: ...
 
-    def flow_progressed(self, flow: str, progress: QueryProgress) -> None: ...
+    def flow_progressed(self, flow: str, report: FlowReport) -> None:
+        """A batch is done."""
+        ...
+
+    def flow_watched(self, flow: str, report: FlowReport) -> None:
+        """How things are, told again and again between and during batches."""
+        ...
 
     def flow_restarting(self, flow: str, error: str, *, failures: int, wait_ms: int) -> None:
         """It failed for the n-th time in a row, and starts again after a while."""
@@ -22,7 +28,7 @@ class Observer(Protocol):
         """It failed for good; the others are about to be stopped."""
         ...
 
-    def flow_ended(self, flow: str) -> None:
+    def flow_ended(self, flow: str, report: FlowReport) -> None:
         """Nothing is left to do, or it was stopped."""
         ...
 
@@ -31,7 +37,10 @@ class SilentObserver:
     def flow_started(self, flow: str) -> None:
         pass
 
-    def flow_progressed(self, flow: str, progress: QueryProgress) -> None:
+    def flow_progressed(self, flow: str, report: FlowReport) -> None:
+        pass
+
+    def flow_watched(self, flow: str, report: FlowReport) -> None:
         pass
 
     def flow_restarting(self, flow: str, error: str, *, failures: int, wait_ms: int) -> None:
@@ -40,5 +49,5 @@ class SilentObserver:
     def flow_failed(self, flow: str, error: str) -> None:
         pass
 
-    def flow_ended(self, flow: str) -> None:
+    def flow_ended(self, flow: str, report: FlowReport) -> None:
         pass

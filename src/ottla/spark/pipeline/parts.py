@@ -85,6 +85,20 @@ class DeadLetterPart(Protocol):
 
 
 @runtime_checkable
+class TopicStreamPart(Protocol):
+    """A source that reads topics, with the options of the format "ottla"."""
+
+    @property
+    def stream_options(self) -> Mapping[str, str]:
+        """Those of the format "ottla" alone."""
+        ...
+
+    def reads(self, topic: str) -> bool:
+        """Whether records of this topic are among the source's."""
+        ...
+
+
+@runtime_checkable
 class PreparingPart(Protocol):
     """A part that has something to make before the first batch, such as a topic; called when all checks have passed."""
 
@@ -117,6 +131,15 @@ class TopicsPart(Protocol):
 
     def reads(self, topic: str) -> bool:
         """Whether records of this topic are among the source's."""
+        ...
+
+
+@runtime_checkable
+class RememberingPart(Protocol):
+    """A sink that remembers batches outside of the checkpoint, and can forget them when a flow has ended well."""
+
+    def forget_batches(self, sink_id: str, query_id: str, committed: int, *, keep_plan: bool) -> None:
+        """Those of a query up to the one that is committed. `keep_plan` keeps what recognises an old checkpoint."""
         ...
 
 

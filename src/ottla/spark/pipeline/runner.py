@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,13 @@ from ottla.base.errors import OttlaError
 from ottla.spark.group_commits import GroupCommits
 from ottla.spark.options import CLIENT_PREFIX
 from ottla.spark.pipeline.failures import is_passing
-from ottla.spark.pipeline.flow_listener import FlowListener
+from ottla.spark.pipeline.flows.listener import FlowListener
+from ottla.spark.pipeline.flows.tidying import tidy_up
+from ottla.spark.pipeline.flows.watch import FlowWatch
 from ottla.spark.pipeline.frames import Frames
-from ottla.spark.pipeline.model import Flow, Model
+from ottla.spark.pipeline.model import Flow, Model, Source
 from ottla.spark.pipeline.observer import Observer
-from ottla.spark.pipeline.parts import Background, BackgroundPart, PreparingPart, TopicsPart
+from ottla.spark.pipeline.parts import Background, BackgroundPart, PreparingPart, RememberingPart, TopicsPart
 from ottla.spark.pipeline.sql_errors import shorten
 from ottla.spark.pipeline.topic_sink import TopicSink
 
@@ -75,9 +78,18 @@ class Runner:
     """`run` returns when all flows are at their end, and raises PipelineFailedError; `stop` may be called by another
     thread or a signal handler."""
 
-    def __init__(self, model: Model, frames: Frames, spark: SparkSession, observer: Observer) -> None:
+    def __init__(
+        self,
+        model: Model,
+        frames: Frames,
+        sources: Mapping[str, Sequence[Source]],
+        spark: SparkSession,
+        observer: Observer,
+    ) -> None:
+        """`sources` are the topics that each flow reads."""
         self._model = model
         self._frames = frames
+        self._sources = sources
         self._spark = spark
         self._observer = observer
         self._is_stopping = threading.Event()
@@ -90,7 +102,8 @@ class Runner:
         is left, or once for each flow."""
         self._prepare()
         commits = GroupCommits(self._find_cluster)
-        listener = FlowListener(self._model.flows, self._observer, commits)
+        watch = self._watch = FlowWatch(self._spark, self._observer, self._model.flows, self._sources)
+        listener = FlowListener(self._model.flows, watch.batch_done, commits)
         self._spark.streams.addListener(listener)
         background = self._start_background()
         try:
@@ -100,8 +113,10 @@ class Runner:
                 self._run_all(runs, listener, once=once)
                 if self._is_stopping.is_set() or not any(run.rows for run in runs):
                     break
+            self._tidy_up(commits)
         finally:
             self._spark.streams.removeListener(listener)
+            watch.close()
             commits.close()
             for one in background:
                 one.close()
@@ -115,6 +130,12 @@ class Runner:
         parts = [sink.part for sink in self._model.sinks.values()]
         started = [part.start() for part in parts if isinstance(part, BackgroundPart)]
         return [one for one in started if one is not None]
+
+    def _tidy_up(self, commits: GroupCommits) -> None:
+        for flow in self._model.flows.values():
+            part = self._model.sinks[flow.sink].part
+            if isinstance(part, RememberingPart):
+                tidy_up(self._spark, self._model.name, flow, part, commits)
 
     def _find_cluster(self, group_id: str, topic: str) -> dict[str, str] | None:
         """Two clusters may have a topic of this name; that of the flow's own source comes first."""
@@ -155,9 +176,10 @@ class Runner:
         run.rows += listener.rows_of(run_id)
         failure = run.query.exception()
         run.query = None
+        report = self._watch.stopped(run.flow.name)
         if failure is None:
             run.is_over = True
-            self._observer.flow_ended(run.flow.name)
+            self._observer.flow_ended(run.flow.name, report)
             return
         if listener.has_finished_batch(run_id):
             run.failures = 0
@@ -182,11 +204,12 @@ class Runner:
                 writer = writer.trigger(availableNow=True)
             elif flow.trigger_ms is not None:
                 writer = writer.trigger(processingTime=f"{flow.trigger_ms} milliseconds")
+            self._watch.begin(flow.name)
             run.query = writer.start()
         except (PySparkException, Py4JError, OttlaError) as e:
             self._handle_failure(run, str(e))
             return
-        self._observer.flow_started(flow.name)
+        self._watch.started(flow.name, run.query)
 
     def _handle_failure(self, run: _Run, details: str) -> None:
         """Raises if the flow is not to be started again."""
@@ -227,7 +250,7 @@ class Runner:
             self._observer.flow_failed(run.flow.name, shorten(str(e)))
         listener.wait_until_heard(run_id)
         run.query = None
-        self._observer.flow_ended(run.flow.name)
+        self._observer.flow_ended(run.flow.name, self._watch.stopped(run.flow.name))
 
 
 def _batch_id(query: StreamingQuery) -> int:

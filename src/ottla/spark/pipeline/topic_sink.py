@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from pyspark.sql import functions as f
 
+import ottla
 from ottla.base.errors import InvalidConfigError
 from ottla.client.core.admin.types import NewTopic
 from ottla.client.core.producer.options import PRODUCER_OPTIONS
@@ -17,8 +18,9 @@ from ottla.spark.pipeline.formats.value_format import SinkFormat
 from ottla.spark.pipeline.parts import Finding, FlowContext
 from ottla.spark.pipeline.problems import suggestion
 from ottla.spark.pipeline.section import Section
-from ottla.spark.pipeline.topics import client_options, create_topic, find_missing_topics
+from ottla.spark.pipeline.topics import admin_settings, client_options, create_topic, find_missing_topics
 from ottla.spark.sink_options import Delivery, SinkOptions, SinkSchemaError
+from ottla.spark.sink_transactions import forget_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,6 +86,12 @@ class TopicSink:
         if flow.mode == "update":
             return rows.writeStream.foreachBatch(_batch_writer(options))
         return rows.writeStream.format(FORMAT_NAME).options(**options)
+
+    def forget_batches(self, sink_id: str, query_id: str, committed: int, *, keep_plan: bool) -> None:
+        """Puts away what is remembered of the batches of a query up to the one that is committed."""
+        name = f"{self._options.get('sinkId', sink_id)}-{query_id}"
+        with ottla.Admin(admin_settings(self._client_options)) as admin:
+            forget_batches(admin, name, committed, keep_plan=keep_plan)
 
     def _records(self, frame: DataFrame) -> DataFrame:
         """Rows with the columns that the data source writes; a format makes a value of all columns."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from pyspark.sql import functions as f
@@ -20,6 +20,7 @@ from ottla.spark.pipeline.parts import Finding, SinkPart
 from ottla.spark.pipeline.section import Section
 from ottla.spark.pipeline.topic_sink import TopicSink
 from ottla.spark.pipeline.topics import client_options, find_missing_topics
+from ottla.spark.progress import observe_bad
 from ottla.spark.source_schema import source_schema
 
 if TYPE_CHECKING:
@@ -118,6 +119,10 @@ class TopicSource:
         from_topic = [self._section.problem(self._selection_key, sentence) for sentence in found]
         return from_topic if self._format is None else [*from_topic, *self._format.check()]
 
+    @property
+    def stream_options(self) -> Mapping[str, str]:
+        return self._options
+
     def reads(self, topic: str) -> bool:
         """Whether records of this topic are among the source's."""
         return topic in self.topics or (self.pattern is not None and re.fullmatch(self.pattern, topic) is not None)
@@ -152,6 +157,8 @@ class TopicSource:
             return records
         decoded = self._format.decode(records)
         if self._skips or self._sink is not None:
+            if decoded.isStreaming:
+                decoded = observe_bad(decoded, f.col(ERROR).isNotNull(), source=self._section.title)
             good = decoded.where(f.col(ERROR).isNull())
         else:
             where = f.format_string("topic %s, partition %d, offset %d: ", "topic", "partition", "offset")

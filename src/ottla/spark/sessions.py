@@ -1,4 +1,4 @@
-"""The Spark session pipelines run in: its defaults, and a Spark that says nothing unless it is asked.
+"""Spark sessions that start the right Python: their defaults, and a Spark that says nothing unless it is asked.
 
 Knows of no topics and no pipelines.
 """
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.base.errors import OttlaError
 from ottla.spark.interpreter import find_interpreter
@@ -54,6 +54,42 @@ def require_spark() -> None:
     home = os.environ.get("JAVA_HOME")
     if not (home and Path(home, "bin", "java").is_file()) and shutil.which("java") is None:
         raise SparkUnavailableError("Spark needs Java 17 or newer; install it, or set JAVA_HOME to where it is")
+
+
+def session(
+    name: str = "ottla",
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    log_file: Path | None = None,
+) -> SparkSession:
+    """A Spark session that finds the format "ottla", with the defaults of pipelines, overridden by `conf`.
+
+    Spark starts `python3` from the PATH for its tasks unless it is told otherwise, and there Ottla may not be
+    installed. If this process has a Spark session already, that one is returned; SparkUnavailableError if it would
+    start another Python than this one. What Java and the tasks log goes to `log_file`, or nowhere.
+    """
+    require_spark()
+    from pyspark.sql import SparkSession
+
+    there = SparkSession.getActiveSession()
+    if there is None:
+        return build_session(name, master=master, conf=conf, log_file=log_file)
+    environment: Any = there._jvm.java.lang.System  # type: ignore[union-attr]
+    named = [environment.getenv(name) for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")]
+    started = next(filter(None, named), "python3")
+    if not is_this_python(started):
+        raise SparkUnavailableError(
+            f"the Spark session of this process starts {started} for its tasks, and not {sys.executable}: "
+            "call ottla.spark.session() before any other session is made, or set PYSPARK_PYTHON in the environment"
+        )
+    return there
+
+
+def is_this_python(command: str) -> bool:
+    """Whether a command, as Spark would start it, is a Python of this environment."""
+    found = shutil.which(command)
+    return found is not None and Path(found).parent in (Path(sys.executable).parent, Path(find_interpreter()).parent)
 
 
 def build_session(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
-from ottla.spark.session import SparkUnavailableError, require_spark, with_task_attempts
+from ottla.spark.interpreter import find_interpreter
+from ottla.spark.sessions import SparkUnavailableError, is_this_python, require_spark, with_task_attempts
 
 
 @pytest.mark.parametrize(
@@ -27,3 +32,14 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(SparkUnavailableError, match="needs Java 17"):
         require_spark()
+
+
+def test_which_python_a_session_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other = tmp_path / "python3"
+    other.symlink_to(sys.executable)
+    assert is_this_python(sys.executable) and is_this_python(find_interpreter())
+    assert not is_this_python(str(other)) and not is_this_python("no-such-python")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{Path(sys.executable).parent}")
+    assert not is_this_python("python3")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{tmp_path}")
+    assert is_this_python("python3")

@@ -1,16 +1,15 @@
-"""Hears Spark's reports about the flows of one pipeline: tells the observer, and has positions committed."""
+"""Hears Spark's reports about the flows of one pipeline: hands them on, and has positions committed."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from ottla.spark.group_commits import GroupCommits
 from ottla.spark.pipeline.model import Flow
-from ottla.spark.pipeline.observer import Observer
 from ottla.spark.progress import QueryProgress
 
 if TYPE_CHECKING:
@@ -26,9 +25,11 @@ class FlowListener(StreamingQueryListener):
     """Spark reports in order, but later and from another thread: a query may have ended before its last report comes.
     `wait_until_heard` waits for that one."""
 
-    def __init__(self, flows: Mapping[str, Flow], observer: Observer, commits: GroupCommits) -> None:
+    def __init__(
+        self, flows: Mapping[str, Flow], batch_done: Callable[[str, QueryProgress], None], commits: GroupCommits
+    ) -> None:
         self._flows = flows
-        self._observer = observer
+        self._batch_done = batch_done
         self._commits = commits
         self._changed = threading.Condition()
         self._ended_runs: set[str] = set()
@@ -48,7 +49,7 @@ class FlowListener(StreamingQueryListener):
             self._batches_by_run[progress.run_id] = self._batches_by_run.get(progress.run_id, 0) + 1
         if progress.end_offsets:
             self._commits.put(flow.group_id, progress.end_offsets)
-        self._observer.flow_progressed(flow.name, progress)
+        self._batch_done(flow.name, progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         pass
