@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.base.errors import ErrorCode
+from ottla.client.core.metadata import PartitionLeader
 from ottla.client.core.producer.results import PartitionResult
 from ottla.client.errors import ClientClosedError, DeliveryTimeoutError, RecordTooLargeError
 from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -565,3 +566,28 @@ def test_no_request_is_larger_than_allowed() -> None:
         stored = sum(batch.record_count for batch in world.done)
         world.now_ms += 1
     assert len(world.done) < 20, "requests are not much smaller than they may be, either"
+
+
+@pytest.mark.parametrize(
+    ("code", "leader", "asks_for_metadata", "goes_to"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, PartitionLeader(1, 1), False, 1),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, PartitionLeader(1, 0), True, 0),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, PartitionLeader(9, 1), True, 0),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, None, True, 0),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, None, False, 0),
+    ],
+    ids=["new leader", "known leader", "unknown broker", "nobody named", "another reason"],
+)
+def test_a_reply_that_names_the_new_leader_saves_a_question(
+    code: ErrorCode, leader: PartitionLeader | None, asks_for_metadata: bool, goes_to: int
+) -> None:
+    world = filled(1)
+    before_ms = world.metadata.next_refresh_ms()
+    request = world.connections[0].popleft()
+    results = dict.fromkeys(request.payloads, PartitionResult(code, leader=leader))
+    assert world.sender.replied(request.call, results, world.now_ms) == []
+    assert (world.metadata.next_refresh_ms() < before_ms) is asks_for_metadata
+    world.now_ms += 10_000
+    world.pump()
+    assert [node for node, requests in world.connections.items() if requests] == [goes_to]
