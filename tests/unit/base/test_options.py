@@ -191,3 +191,20 @@ def test_a_formatted_value_parses_back(pair: tuple[Type, Value]) -> None:
     text = format_value(value)
     assert text is not None
     assert option(type_).parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "is_refused"), [("x", True), (("a",), True), ("own", False), (None, False), ("", False), ((), False)]
+)
+def test_what_would_feign_protection_is_refused_unless_it_says_nothing(value: Value, is_refused: bool) -> None:
+    option = Option("ssl.thing", Type.STRING, "own", "What.", refused="this broker has none")
+    expected = "ssl.thing is set, but this broker has none; leave it out" if is_refused else None
+    assert option.refusal(value) == expected
+    assert Option("ssl.thing", Type.STRING, "own", "What.").refusal(value) is None
+
+
+def test_what_an_option_says_of_itself() -> None:
+    idle = Option("a", Type.PASSWORD, None, "What.", no_effect="nobody asks")
+    assert idle.documentation == "What. No effect here: nobody asks."
+    assert Option("a", Type.INT, 1, "What.").documentation == "What."
+    assert idle.sensitive and not Option("a", Type.STRING, None, "What.").sensitive

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from itertools import accumulate
 from pathlib import Path
@@ -256,3 +257,26 @@ class TestTxnIndex:
         else:
             with pytest.raises(CorruptIndexError, match="impossible entry"):
                 index.entries()
+
+    def test_a_write_that_takes_a_part_is_gone_on_with(
+        self, index: TransactionIndex, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        _write_in_parts(monkeypatch)
+        index.write_pending()
+        assert TransactionIndex(index.path, 0).entries() == index.entries()
+
+
+def _write_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a disk that is nearly full, or with a signal in between."""
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, position: whole(fd, bytes(data[:5]), position))
+
+
+def test_an_index_is_written_in_parts_if_need_be(offset_index: OffsetIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1, 50):
+        offset_index.append(BASE + number, number * 10)
+    _write_in_parts(monkeypatch)
+    offset_index.seal()
+    again = OffsetIndex(offset_index.path, BASE, 805)
+    again.open_sealed()
+    assert [again.entry(n).offset - BASE for n in range(again.entry_count)] == list(range(1, 50))

@@ -133,8 +133,9 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(start_server: StartSe
     assert running.server.stats.closed_idle_total == 1
 
 
-def test_the_idle_timer_runs_by_itself(start_server: StartServer) -> None:
-    client = start_server(max_idle_ms=40).client()
+@pytest.mark.parametrize("max_idle_ms", [1, 40])
+def test_the_idle_timer_runs_by_itself(start_server: StartServer, max_idle_ms: int) -> None:
+    client = start_server(max_idle_ms=max_idle_ms).client()
     assert client.is_closed_by_server()
 
 

@@ -435,3 +435,28 @@ def test_replies_behind_a_late_one_do_not_keep_the_loop_spinning(watched: Watche
     assert len(service.handled) == 4
     assert channel.sent.startswith(framed(b"a done"))
     assert channel.sent.endswith(framed(b"end"))
+
+
+def test_late_replies_behind_a_later_one_are_enough_at_some_time(watched: Watched) -> None:
+    loop, watches, service, context = watched
+    channel = _StuckSocket(framed(b"later:a") + framed(b"later:b"))
+    channel.refusals = 0
+    connection = ClientConnection(context, channel, connection_id=1, listener="L", peer_host="127.0.0.1", peer_port=1)
+    connection.open()
+    assert watches.reader is not None
+    watches.reader()
+    loop.run_soon(at_most=10)
+    service.deferred["b"].complete([bytes(UNSENT_BYTES_PER_TURN)])
+    loop.run_soon(at_most=10)
+    channel.received = framed(b"more")
+    if watches.reader is not None:
+        watches.reader()
+        loop.run_soon(at_most=10)
+    assert len(service.handled) == 2, "what is ready cannot be sent, so no more is made ready"
+    service.deferred["a"].complete([framed(b"a done")])
+    for _ in range(3):
+        loop.run_soon(at_most=10)
+        if watches.reader is not None:
+            watches.reader()
+    assert len(service.handled) == 3
+    assert channel.sent.endswith(framed(b"more"))
