@@ -93,6 +93,16 @@ def test_spread_over_the_directories(directories: Directories) -> None:
         make(dirs, 2)
 
 
+def test_a_new_log_is_synced_with_the_directory_it_is_in(
+    directories: Directories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dirs = directories.open()
+    synced: list[Path] = []
+    monkeypatch.setattr("ottla.log.log_dir.sync_directory", synced.append)
+    log = make(dirs, 0)
+    assert synced == [log.directory.parent]
+
+
 def test_topic_id_file(directories: Directories) -> None:
     dirs = directories.open()
     log = dirs.create(tp(0), Uuid(bytes.fromhex("112233445566778899aabbccddeeff00")), CONFIG)
