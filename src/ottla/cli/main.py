@@ -17,6 +17,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "demo": Command("ottla.cli.demo", "run a broker and a Spark pipeline on invented events, to look at"),
     "start": Command("ottla.cli.start", "run a broker"),
+    "cluster": Command("ottla.cli.cluster", "show the controller, the brokers and what they lead"),
     "topics": Command("ottla.cli.topics", "create, list, describe, alter and delete topics"),
     "produce": Command("ottla.cli.produce", "write lines from standard input to a topic"),
     "consume": Command("ottla.cli.consume", "print what is in a topic"),

@@ -32,7 +32,7 @@ def shown_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-HELP_PAGES = [[name] for name in COMMANDS] + [["pipeline", "run"], ["pipeline", "check"]]
+HELP_PAGES = [[name] for name in COMMANDS] + [["pipeline", "run"], ["pipeline", "check"], ["cluster", "status"]]
 
 
 def options_of(command: list[str]) -> set[str]:
@@ -42,7 +42,7 @@ def options_of(command: list[str]) -> set[str]:
     module = import_module(COMMANDS[command[0]].module)
     function = getattr(module, command[-1].replace("-", "_"), None)
     app = new_app()
-    app.command()(function or module._pipeline)
+    app.command()(function or getattr(module, f"_{command[0]}"))
     return {name for parameter in get_command(app).params for name in parameter.opts if name.startswith("-")}
 
 
@@ -56,7 +56,7 @@ def test_every_command_has_help_of_one_style(
     lines = shown.splitlines()
     assert lines[0].startswith(f"Usage: ottla {' '.join(command)} [OPTIONS]")
     assert max(map(len, lines)) <= 80
-    described = dict(re.findall(r"^  (?:-h, )?(--[a-z-]+)[^\n]*?(?:  +|\n +)(\S.*)$", shown, re.MULTILINE))
+    described = dict(re.findall(r"^  (?:-[a-z], )?(--[a-z-]+)[^\n]*?(?:  +|\n +)(\S.*)$", shown, re.MULTILINE))
     assert {name for name in options_of(command) if name.startswith("--")} <= set(described)
     assert re.search(r"^  -h, --help +Show this message and exit\.$", shown, re.MULTILINE)
 
