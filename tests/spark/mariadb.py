@@ -63,7 +63,21 @@ class MariadbProcess(DatabaseProcess):
             return False
         return True
 
+    @property
+    def certificate(self) -> Path:
+        """The server's, signed by itself; there is one if there is an openssl to make it."""
+        return self.directory / "server.pem"
+
+    def _make_certificate(self) -> None:
+        if shutil.which("openssl") is None:
+            return
+        made = ["-keyout", str(self.directory / "server.key"), "-out", str(self.certificate)]
+        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+        name = ["-subj", "/CN=ottla-test", "-addext", "subjectAltName=IP:127.0.0.1"]
+        self.run(["openssl", "req", "-x509", *curve, *name, *made])
+
     def prepare(self) -> None:
+        self._make_certificate()
         self.run(
             [
                 self._install,
@@ -81,6 +95,7 @@ class MariadbProcess(DatabaseProcess):
         )
 
     def command(self) -> list[str]:
+        tls = [f"--ssl-cert={self.certificate}", f"--ssl-key={self.directory / 'server.key'}"]
         return [
             self._server,
             "--no-defaults",
@@ -99,6 +114,7 @@ class MariadbProcess(DatabaseProcess):
             # Unlike ours: sessions must not depend on it.
             "--default-time-zone=+05:00",
             "--character-set-server=latin1",
+            *(tls if self.certificate.exists() else []),
         ]
 
 

@@ -201,11 +201,33 @@ def test_who_is_not_let_in_stays_out(mariadb: MariadbProcess) -> None:
         pass
     assert not isinstance(caught.value, DatabaseAwayError)
     assert "wr0ng" not in str(caught.value) + repr(wrong.__dict__)
-    with (
-        pytest.raises(DatabaseError, match="SSL is required"),
-        open_database(f"{mariadb.url}?ssl_mode=required").transaction(),
-    ):
-        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "encrypted"),
+    [
+        ("", True),
+        ("?ssl_mode=disabled", False),
+        ("?ssl_mode=required", True),
+        ("?ssl_ca=CA", True),
+        ("?ssl_mode=verify_ca&ssl_ca=CA", True),
+        ("?ssl_mode=verify_identity", None),
+        ("?ssl_ca=/nowhere", None),
+    ],
+)
+def test_tls(mariadb: MariadbProcess, options: str, encrypted: bool | None) -> None:
+    if not mariadb.certificate.exists():
+        pytest.skip("there is no openssl to make a certificate with")
+    database = open_database(mariadb.url + options.replace("CA", str(mariadb.certificate)))
+    if encrypted is None:
+        with pytest.raises(DatabaseError, match="certificate") as caught, database.transaction():
+            pass
+        assert "s3cret" not in str(caught.value)
+        assert not isinstance(caught.value, DatabaseAwayError)
+        return
+    with database.transaction() as session:
+        query = "SELECT variable_value <> '' FROM information_schema.session_status WHERE variable_name = 'Ssl_cipher'"
+        assert bool(session.count(query)) == encrypted
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
@@ -96,9 +97,9 @@ def translated(address: Address, before: str = "") -> Iterator[None]:
 def _as_database_error(error: Exception, where: str) -> DatabaseError:
     """Without the driver's error as its cause: nearly all of those bear one name, whether they can pass or not."""
     code, text = _code_and_text(error)
-    if isinstance(error, OSError) or code in _PASSING or isinstance(error, pymysql.InterfaceError):
-        return DatabaseAwayError(f"{where}: {text}")
-    return DatabaseError(f"{where}: {text}")
+    distrusted = isinstance(getattr(error, "original_exception", error), ssl.SSLCertVerificationError)
+    passing = isinstance(error, OSError | pymysql.InterfaceError) or code in _PASSING
+    return (DatabaseAwayError if passing and not distrusted else DatabaseError)(f"{where}: {text}")
 
 
 def _code_and_text(error: Exception) -> tuple[int, str]:
