@@ -133,6 +133,7 @@ class Everything:
         assert len(sold) == events
 
 
+@pytest.mark.timeout(600)
 def test_every_part_from_end_to_end(
     spark: SparkSession,
     spark_broker: BrokerProcess,
