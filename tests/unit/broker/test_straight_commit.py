@@ -51,10 +51,14 @@ TOPICS = ["orders", "clicks"]
 HIDDEN = "hidden"
 KINDS = ["simple", "classic", "consumer"]
 SHARDS = 5
+SESSION_MS = 1_800_000
+"""No member times out, however long the examples take."""
 CONFIG = {
     "offsets.topic.num.partitions": str(SHARDS),
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.max.session.timeout.ms": str(SESSION_MS),
     "offset.metadata.max.bytes": "10",
 }
 
@@ -98,7 +102,7 @@ class World:
     async def _join_classic(self, group_id: str) -> None:
         join = JoinGroupRequest(
             group_id=group_id,
-            session_timeout_ms=60_000,
+            session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=60_000,
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"m")],
