@@ -38,6 +38,9 @@ from ottla.wire.apis.txn_offset_commit import (
 )
 from ottla.wire.stored.consumer_offsets import OffsetCommitValue
 
+# Found faster than a member of a class.
+_NO_ERROR = ErrorCode.NONE
+
 AgeRule = Callable[[str, int], int | None]
 """(topic, time of the commit) -> from when the offset's retention counts; None if it must not expire now."""
 
@@ -89,7 +92,7 @@ def commit_error(index: int, metadata: str, partition_count: int, config: GroupC
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if len(metadata) > config.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return ErrorCode.NONE
+    return _NO_ERROR
 
 
 def all_failed(

@@ -12,6 +12,7 @@ from ottla.machines.groups.classic.group import ClassicGroup
 from ottla.machines.groups.config import GroupConfig, TopicView
 from ottla.machines.groups.consumer.group import ConsumerGroup
 from ottla.machines.groups.group_table import GroupTable
+from ottla.machines.groups.offset_requests import commit_error
 from ottla.machines.groups.offsets import CommittedOffset
 from ottla.wire.apis.offset_commit import OffsetCommitRequest
 from ottla.wire.apis.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -20,6 +21,7 @@ from ottla.wire.apis.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.wire.fused.offset_commit import TopicCommits
 
 _MEMBER_EPOCH_VERSION = 9
+_NO_ERROR = ErrorCode.NONE
 _EXPIRED_AT_ONCE = 5_000
 """A decision is one batch, which has a limit; what is left expires next time."""
 
@@ -75,11 +77,11 @@ class OffsetShard:
 
     def stores_all(self, topics: TopicCommits) -> bool:
         """Whether none of the partitions in a commit is refused."""
+        config = self._config
         for name, partitions in topics:
             partition_count = self._topics.partition_count(name) or 0
             for index, _, _, metadata in partitions:
-                error = offset_requests.commit_error(index, metadata, partition_count, self._config)
-                if error is not ErrorCode.NONE:
+                if commit_error(index, metadata, partition_count, config) is not _NO_ERROR:
                     return False
         return True
 
@@ -88,10 +90,11 @@ class OffsetShard:
 
         Returns where they end.
         """
+        replay_offset = self._groups.replay_offset
         for name, partitions in topics:
             for index, offset, leader_epoch, metadata in partitions:
                 committed = CommittedOffset(offset, leader_epoch, metadata, commit_timestamp_ms, -1, log_offset)
-                self._groups.replay_offset(group_id, (name, index), committed)
+                replay_offset(group_id, (name, index), committed)
                 log_offset += 1
         return log_offset
 
