@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from ottla.wire.apis.end_txn import EndTxnRequest
 from ottla.wire.apis.find_coordinator import FindCoordinatorRequest
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest
 from ottla.wire.apis.list_transactions import ListTransactionsRequest
+from ottla.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.wire.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -29,13 +31,19 @@ _numbers = itertools.count()
 LAST_WITHOUT_BUMP, FIRST_WITH_BUMP = 4, 5
 
 
+SETTINGS = {"offsets_topic_num_partitions": 2, "transaction_state_log_num_partitions": 2}
+
+
+def find_coordinators(broker: RunningBroker) -> None:
+    for kind in (0, 1):
+        find = FindCoordinatorRequest(coordinator_keys=["x"], key_type=kind)
+        repeat_until(lambda find=find: broker.ask(find).coordinators[0].error_code == 0)  # type: ignore[misc]
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    settings = {"offsets_topic_num_partitions": 2, "transaction_state_log_num_partitions": 2}
-    with running_broker(tmp_path_factory.mktemp("broker") / "data", **settings) as running:
-        for kind in (0, 1):
-            find = FindCoordinatorRequest(coordinator_keys=["x"], key_type=kind)
-            repeat_until(lambda find=find: running.ask(find).coordinators[0].error_code == 0)  # type: ignore[misc]
+    with running_broker(tmp_path_factory.mktemp("broker") / "data", **SETTINGS) as running:
+        find_coordinators(running)
         topic = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
         assert running.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000)).topics[0].error_code == 0
         yield running
@@ -134,6 +142,39 @@ def test_offsets_are_part_of_a_transaction(broker: RunningBroker) -> None:
     assert [part.error_code for part in reply.topics[0].partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert [topic.topic for topic in producer.described().topics] == ["__consumer_offsets"]
     assert producer.end(LAST_WITHOUT_BUMP).error_code == 0
+
+
+def test_what_became_of_offsets_is_known_after_a_restart(tmp_path: Path) -> None:
+    groups = ("committed", "aborted", "open")
+    with running_broker(tmp_path / "data", **SETTINGS) as broker:
+        find_coordinators(broker)
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        broker.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        for group in groups:
+            producer = Producer(broker)
+            assert broker.ask(AddOffsetsToTxnRequest(**producer.fields(group_id=group)), 3).error_code == 0
+            entry = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+            wanted = [TxnOffsetCommitRequestTopic(name="t", partitions=[entry])]
+            reply = broker.ask(TxnOffsetCommitRequest(**producer.fields(group_id=group, topics=wanted)), 3)
+            assert reply.topics[0].partitions[0].error_code == 0
+            if group != "open":
+                assert producer.end(LAST_WITHOUT_BUMP, committed=group == "committed").error_code == 0
+                repeat_until(lambda p=producer: "Complete" in p.described().transaction_state)  # type: ignore[misc]
+    with running_broker(tmp_path / "data", **SETTINGS) as broker:
+        find_coordinators(broker)
+        found = {}
+        for group in groups:
+            wanted = OffsetFetchRequestGroup(
+                group_id=group, topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+            )
+            answer = broker.ask(OffsetFetchRequest(groups=[wanted], require_stable=True)).groups[0]
+            part = answer.topics[0].partitions[0]
+            found[group] = (part.error_code, part.committed_offset)
+        assert found == {
+            "committed": (0, 5),
+            "aborted": (0, -1),
+            "open": (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1),
+        }
 
 
 def test_transactions_are_listed_by_state_and_producer(broker: RunningBroker) -> None:

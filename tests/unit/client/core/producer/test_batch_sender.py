@@ -10,7 +10,7 @@ from ottla.client.core.producer.results import PartitionResult
 from ottla.client.errors import ClientClosedError, DeliveryTimeoutError, RecordTooLargeError
 from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.header import encode_request_frame
-from tests.unit.client.core.producer.model_broker import TOPIC, World
+from tests.unit.client.core.producer.model_broker import TOPIC, World, metadata_response
 
 RETRIABLE = [
     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -591,3 +591,15 @@ def test_a_reply_that_names_the_new_leader_saves_a_question(
     world.now_ms += 10_000
     world.pump()
     assert [node for node, requests in world.connections.items() if requests] == [goes_to]
+
+
+def test_who_has_records_for_a_partition_that_is_not_known_any_more_asks_again() -> None:
+    world = World(2, **{"batch.size": 0, "linger.ms": 0})
+    world.metadata.update(metadata_response([0], [1]), world.now_ms)
+    before_ms = world.metadata.next_refresh_ms()
+    world.send(partition=0)
+    world.pump()
+    assert world.metadata.next_refresh_ms() == before_ms
+    world.send(partition=1)
+    world.pump()
+    assert world.metadata.next_refresh_ms() < before_ms
