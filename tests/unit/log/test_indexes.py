@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import struct
 from itertools import accumulate
 from pathlib import Path
@@ -280,3 +281,13 @@ def test_an_index_is_written_in_parts_if_need_be(offset_index: OffsetIndex, monk
     again = OffsetIndex(offset_index.path, BASE, 805)
     again.open_sealed()
     assert [again.entry(n).offset - BASE for n in range(again.entry_count)] == list(range(1, 50))
+
+
+def test_an_index_is_readable_for_others_and_nothing_more(tmp_path: Path) -> None:
+    index = OffsetIndex(tmp_path / "i.index", BASE, 805)
+    before = os.umask(0o022)
+    try:
+        index.create()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(index.path.stat().st_mode) == 0o644

@@ -17,7 +17,7 @@ from ottla.base.ids import Ids
 from ottla.base.types import TopicPartition, Uuid
 from ottla.log.checkpoints import read_offsets
 from ottla.log.config import LogConfig
-from ottla.log.dir_names import deleted_directory_name, partition_of_directory
+from ottla.log.dir_names import MOVED_MARK, deleted_directory_name, partition_of_directory
 from ottla.log.log_dir import CLEAN_SHUTDOWN, LogDirs
 from ottla.log.partition_log import PartitionLog
 from tests.unit.log.samples import NOW_MS, TOPIC_ID, append, idempotent, read_all, slice_bytes
@@ -101,6 +101,21 @@ def test_a_new_log_is_synced_with_the_directory_it_is_in(
     monkeypatch.setattr("ottla.log.log_dir.sync_directory", synced.append)
     log = make(dirs, 0)
     assert synced == [log.directory.parent]
+
+
+def test_a_mark_of_a_move_stays_while_not_all_directories_are_there(tmp_path: Path) -> None:
+    """The one that is left out now may come back with an old copy."""
+    for paths, is_gone in (([tmp_path / "a"], False), ([tmp_path / "a", tmp_path / "b"], True)):
+        directories = Directories(*paths)
+        dirs = directories.open()
+        if not is_gone:
+            (make(dirs, 0).directory / MOVED_MARK).touch()
+            dirs.close()
+            dirs = directories.open()
+        log = dirs.get(tp(0))
+        assert log is not None
+        assert (log.directory / MOVED_MARK).exists() is not is_gone
+        dirs.close()
 
 
 def test_topic_id_file(directories: Directories) -> None:

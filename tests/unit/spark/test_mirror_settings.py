@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.base.types import TopicPartition
 from ottla.spark.mirror.settings import GroupChoice, Mirror, TopicNames
+from ottla.spark.mirror.target_topics import partition_counts
 
 
 def names(topics: tuple[str, ...] = (), pattern: str | None = None, *exclude: str, prefix: str = "") -> TopicNames:
@@ -61,3 +63,9 @@ def test_groups_of_queries_and_sinks_are_no_readers() -> None:
 def test_passwords_do_not_show() -> None:
     settings = {"bootstrap.servers": "h:1", "sasl.password": "secret"}
     assert "secret" not in repr(Mirror("m", settings, settings, names(("a",)), True))
+
+
+def test_a_topic_has_as_many_partitions_as_its_last_one_says() -> None:
+    partitions = [TopicPartition("a", 0), TopicPartition("b", 4), TopicPartition("b", 1)]
+    assert partition_counts(partitions) == {"a": 1, "b": 5}
+    assert partition_counts([]) == {}

@@ -163,7 +163,7 @@ def test_a_shorter_value_with_headers_may_make_a_record_of_the_same_size(
 def test_a_run_of_one_time_is_read_at_once() -> None:
     def kinds(ms_per_row: int, count: int) -> list[tuple[int, bool]]:
         batch = build_batch(
-            [(b"key", bytes([index % 251]) * 40, [], NOW_MS + index * ms_per_row) for index in range(count)]
+            [(b"%08d" % index, bytes([index % 251]) * 40, [], NOW_MS + index * ms_per_row) for index in range(count)]
         )
         numbers = np.zeros(count, np.int64), np.zeros(count, np.int64)
         found = read_runs(batch, np.frombuffer(batch, np.uint8), HEADER_SIZE, len(batch), *numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2 as d
 from google.protobuf import message_factory
 
-from ottla.spark.pipeline.formats.protobuf.columns import message_column
+from ottla.spark.pipeline.formats.protobuf.columns import _MOMENTS, _micros, message_column
 from ottla.spark.pipeline.formats.protobuf.descriptors import DescriptorError, find_message, index_path
 from ottla.spark.pipeline.formats.protobuf.format import ProtobufDecoder
 
@@ -193,3 +194,24 @@ def test_descriptors_that_are_refused(descriptors: bytes, name: str, sentence: s
 def test_a_message_that_contains_itself_is_refused() -> None:
     with pytest.raises(DescriptorError, match=r"the message shop.Loop contains itself"):
         message_column(find_message(SET, "shop.Loop"), enum_names=True)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "is_in_range"),
+    [
+        (-62_135_596_800, 0, True),
+        (-62_135_596_801, 0, False),
+        (253_402_300_799, 999_999_999, True),
+        (253_402_300_800, 0, False),
+        (0, 1_000_000_000, False),
+        (0, -1_000_000_000, False),
+        (0, -999_999_999, True),
+    ],
+)
+def test_moments_have_bounds(seconds: int, nanos: int, is_in_range: bool) -> None:
+    value = SimpleNamespace(seconds=seconds, nanos=nanos)
+    if is_in_range:
+        assert _micros(value, "at", *_MOMENTS) == seconds * 1_000_000 + nanos // 1000
+    else:
+        with pytest.raises(ValueError, match=r"at: .* are out of range"):
+            _micros(value, "at", *_MOMENTS)
