@@ -199,6 +199,8 @@ def main() -> int:
         mutants = choose(seed, options.count, options.module)
         print(f"seed {seed}: {len(mutants)} mutants in {options.module or 'src/ottla'}", flush=True)
     known = listed(EQUIVALENT)
+    for gone in known.keys() - find(known).keys():
+        print(f"the code has changed, so that this listed mutant is none any more: {gone}", flush=True)
     equivalent = [mutant for mutant in mutants if mutant.identity in known]
     preload()
     started = time.monotonic()

@@ -134,7 +134,5 @@ def test_a_mutant_is_known_by_its_text_wherever_it_stands(tmp_path: Path) -> Non
     assert lines_of(source, edit) == ("a < b)", "(a >= b))")
 
 
-def test_what_is_listed_as_without_effect_is_still_there_and_has_a_reason() -> None:
-    known = listed(EQUIVALENT)
-    assert set(known) - set(find(known)) == set()
-    assert [identity for identity, why in known.items() if len(why) < 20] == []
+def test_what_is_listed_as_without_effect_has_a_reason() -> None:
+    assert [identity for identity, why in listed(EQUIVALENT).items() if len(why) < 20] == []
