@@ -7,6 +7,7 @@ BENCH ?=
 DURATION ?=
 KILLS ?= 100
 RECORDS ?= 1000000
+FAULTS ?= 60
 SEED ?=
 COUNT ?= 100
 MODULE ?=
@@ -72,6 +73,9 @@ crash-transactions: $(STAMP) ## Kill brokers and clients (KILLS=100, SEED=…) i
 
 crash-mirror: $(STAMP) ## Kill a mirror's driver, Java process and brokers (KILLS=…, SEED=…) while records come: each is copied once
 	$(BIN)/python -u -m tests.crash.mirror_run $(if $(filter command,$(origin KILLS)),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
+
+chaos: $(STAMP) ## Kill, hold and stop the brokers of a cluster under load (FAULTS=60, SEED=…): nothing lost, doubled or different
+	$(BIN)/python -u -m tests.cluster.chaos_run --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
 
 network: $(STAMP) ## A million records over a bad network (RECORDS=…, SEED=…): none lost, doubled or reordered
 	$(BIN)/python -u -m tests.client.network_run --records $(RECORDS) $(if $(SEED),--seed $(SEED))

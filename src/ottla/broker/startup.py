@@ -56,6 +56,7 @@ from ottla.net.server import Server
 
 METADATA_FILE = "ottla-metadata.db"
 STOP_GRACE_MS = 5_000
+FIRST_WORD_MS = 10_000
 
 MakeDispatch = Callable[[Broker, dict[int, Handler]], Dispatch]
 
@@ -118,7 +119,16 @@ async def _start(
     housekeeping = Housekeeping(broker.replicas, clock, broker.config)
     housekeeping.start()
     undo.push_async_callback(housekeeping.stop)
+    await _until_told(broker)
     return broker
+
+
+async def _until_told(broker: Broker) -> None:
+    """Clients that come before the controller's first word would find a cluster without brokers, and some of them do
+    not ask again for long. If there is no controller, they have to see that."""
+    deadline_ms = broker.clock.monotonic_ms() + FIRST_WORD_MS
+    while broker.image.controller_id < 0 and broker.clock.monotonic_ms() < deadline_ms:
+        await asyncio.sleep(0.005)
 
 
 async def _open_store(config: BrokerConfig) -> MetadataStore:

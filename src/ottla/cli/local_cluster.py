@@ -23,7 +23,7 @@ FIRST_ID = 1
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
 _RESTART_S, _RESTART_S_MAX = 0.2, 10.0
-_STEADY_S = 30
+_STEADY_S = 3
 """A broker that ran this long was started well, and is started again at once."""
 _STARTED = b"is listening on"
 _LOG_TAIL_LINES = 5
