@@ -72,3 +72,17 @@ def test_a_member_joins_again_with_other_topics(topics: set[str], must_join: boo
         assert made._changed.is_set() is joins
 
     run_async(test())
+
+
+@pytest.mark.parametrize(("topics", "has_expired"), [(set(), False), ({"t"}, True), (set(), True)])
+def test_nobody_joins_without_topics_or_while_nobody_polls(topics: set[str], has_expired: bool) -> None:
+    async def test() -> None:
+        made = group({}, frozenset(topics))
+        made._must_join = True
+        made._runner.poll_timer = SimpleNamespace(has_expired=lambda now_ms: has_expired)  # type: ignore[assignment]
+        made._engine.now_ms = lambda: 0  # type: ignore[method-assign]
+        # There is nobody to ask: an attempt would fail.
+        assert await made._join() is None
+        assert made._must_join and not made.is_joining
+
+    run_async(test())

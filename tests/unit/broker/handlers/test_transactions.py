@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.base.errors import ErrorCode
+from ottla.records.builder import build_batch
 from ottla.wire.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.wire.apis.create_topics import CreatableTopic, CreateTopicsRequest
@@ -19,6 +20,7 @@ from ottla.wire.apis.find_coordinator import FindCoordinatorRequest
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest
 from ottla.wire.apis.list_transactions import ListTransactionsRequest
 from ottla.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -175,6 +177,29 @@ def test_what_became_of_offsets_is_known_after_a_restart(tmp_path: Path) -> None
             "aborted": (0, -1),
             "open": (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1),
         }
+
+
+def produced(broker: RunningBroker, producer: Producer, epoch: int) -> int:
+    """The error code of one transactional record for t-1."""
+    batch = build_batch(
+        [(None, b"v", (), 1000)], producer_id=producer.id, producer_epoch=epoch, base_sequence=0, transactional=True
+    )
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=1, records=batch)])
+    request = ProduceRequest(transactional_id=producer.name, acks=-1, timeout_ms=10_000, topic_data=[data])
+    code: int = broker.ask(request, 12).responses[0].partition_responses[0].error_code
+    return code
+
+
+def test_the_first_record_of_a_new_client_adds_its_partition(broker: RunningBroker) -> None:
+    producer = Producer(broker)
+    assert produced(broker, producer, producer.epoch) == 0
+    state = producer.described()
+    assert state.transaction_state == "Ongoing"
+    assert [(topic.topic, topic.partitions) for topic in state.topics] == [("t", [1])]
+    reply = producer.end(FIRST_WITH_BUMP)
+    assert reply.error_code == 0
+    assert produced(broker, producer, producer.epoch) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.described().transaction_state != "Ongoing"
 
 
 def test_transactions_are_listed_by_state_and_producer(broker: RunningBroker) -> None:
