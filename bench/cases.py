@@ -232,7 +232,7 @@ COMMIT_CASES = (
         depth=1,
         requests=20_000,
         quick_requests=8_000,
-        vs_mock=Target(0.10, 0.25),
+        vs_mock=Target(0.30, 0.50),
     ),
     CommitCase(
         name="groups-commits-pipelined",
@@ -241,7 +241,7 @@ COMMIT_CASES = (
         depth=100,
         requests=20_000,
         quick_requests=8_000,
-        vs_mock=Target(0.07, 0.20),
+        vs_mock=Target(0.30, 0.80),
     ),
 )
 
