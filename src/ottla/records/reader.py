@@ -12,7 +12,7 @@ from ottla.base.errors import ErrorCode, InvalidRecordError
 from ottla.base.types import ReadBuffer
 from ottla.records.batch import LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader, TimestampType, read_header
 from ottla.records.faults import check_end, check_timestamps, raise_cut_short
-from ottla.records.runs import MIN_RUN, decode_run
+from ottla.records.runs import MIN_RUN, WIDER_DELTAS, decode_run
 from ottla.records.scan import MAX_UNCOMPRESSED, read_payload, scan_payload
 from ottla.records.walk import Header, walk_records
 
@@ -74,6 +74,8 @@ def _decode_records(buf: bytes, header: BatchHeader, record_type: type[R]) -> li
                 records=records,
             )
             last_delta += len(records) - before
+            if len(records) > before and last_delta + 1 in WIDER_DELTAS:
+                continue
         # Where runs are rare they are looked for rarely.
         patience = MIN_RUN if len(records) - before > patience else min(2 * patience, _PATIENCE_MAX)
         before = len(records)

@@ -19,6 +19,9 @@ R = TypeVar("R", bound=tuple[Any, ...])
 MIN_RUN: Final = 8
 """Shorter runs are not worth looking for."""
 
+WIDER_DELTAS: Final = frozenset({1 << 6, 1 << 13})
+"""The offset deltas from which on one more byte is needed: there a run ends, and as a rule another one begins."""
+
 _MAX_DELTA: Final = 1 << 16
 _MAX_TIMESTAMP_WIDTH: Final = 4
 _MAX_BASE: Final = 1 << 62

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.base.errors import CorruptBatchError
+from ottla.records import reader
 from ottla.records.batch import BatchHeader, read_header
 from ottla.records.builder import build_batch
 from ottla.records.reader import Record, read_records, read_records_as
@@ -95,6 +98,20 @@ def test_large_batches_are_read_through_every_width() -> None:
     records = read_records(batch)
     assert [record.offset for record in records] == list(range(70_000))
     assert [(record.key, record.value, list(record.headers), record.timestamp) for record in records] == rows
+
+
+def test_no_record_is_read_by_itself_where_offsets_become_wider(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[int] = []
+
+    def walk(buf: bytes, pos: int, count: int, *rest: Any) -> tuple[int, int]:
+        walked.append(count)
+        return walk_records(buf, pos, count, *rest)
+
+    monkeypatch.setattr(reader, "walk_records", walk)
+    for count in (64, 65 + MIN_RUN, 1000, 10_000):
+        rows: list[Fields] = [(None, b"value", [], 1000)] * count
+        assert len(read_records(build_batch(rows))) == count
+    assert not any(walked)
 
 
 def test_records_of_the_log_have_its_time() -> None:
