@@ -290,7 +290,29 @@ SPARK_TIMEOUT_S = 900
 SPARK_READ_TARGETS = {"parquet": Target(0.25, 0.35), "kafka": Target(0.5, 1.0)}
 """Against the same rows in Parquet files, which Spark reads without leaving its process, and its own Kafka source."""
 SPARK_WRITE_TARGET = Target(0.6, 0.9)
-SPARK_MICRO_BATCH_TARGET = Target(2.0, 1.3)
+SPARK_MICRO_BATCH_TARGET = Target(1.3, 1.15)
+
+
+@dataclass(frozen=True)
+class PipelineCase:
+    title: str
+    against: str
+    """The side of plain Spark; without one the target is in rows per second."""
+    target: Target
+
+
+PIPELINE_ROWS = 1_000_000
+PIPELINE_TIMEOUT_S = 1800
+PIPELINE_CASES = {
+    "json": PipelineCase("Pipeline: JSON source", "from_json", Target(0.8, 0.95)),
+    "csv": PipelineCase("Pipeline: CSV source", "from_csv", Target(0.8, 0.95)),
+    "avro": PipelineCase("Pipeline: Avro source", "json", Target(0.3, 0.5)),
+    "window": PipelineCase("Pipeline: JSON and a window per minute", "kafka", Target(1.0, 1.3)),
+    "to-topic": PipelineCase("Pipeline: topic, window, topic, exactly once", "", Target(100_000, 200_000)),
+    "to-sqlite": PipelineCase("Pipeline: topic, window, SQLite, exactly once", "", Target(100_000, 200_000)),
+    "to-postgresql": PipelineCase("Pipeline: topic, window, PostgreSQL, exactly once", "", Target(100_000, 200_000)),
+}
+PIPELINE_ONCE_TARGET = Target(1.5, 1.2)
 
 START = AbsoluteCase(name="start", title="start to first answer", unit="ms", target=Target(400, 150))
 IDLE_RSS = AbsoluteCase(name="idle-rss", title="memory when idle", unit="MB", target=Target(60, 30))

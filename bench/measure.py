@@ -19,6 +19,7 @@ from bench.client_runs import ClientRuns
 from bench.frames import create_topic, find_coordinator, produce_reply_bytes
 from bench.guarded import GuardedRuns
 from bench.peers import Peer
+from bench.pipeline_rows import PipelineRuns
 from bench.programs import Programs, run_program
 from bench.row import Row, absolute_row, row_against
 from bench.spark_rows import SparkRuns
@@ -87,6 +88,7 @@ class Bench:
             yield from ClientRuns(self.programs, broker, place, client_rounds, self.is_quick, self.say).rows(wanted)
             if not self.is_quick:
                 yield from SparkRuns(broker, place, self.rounds, self.say).rows(wanted)
+                yield from PipelineRuns(broker, place, self.rounds, self.say).rows(wanted)
             if wanted(cases.PEAK_RSS.name):
                 yield absolute_row(cases.PEAK_RSS, broker.peak_rss_mb())
             if wanted(cases.IDLE_CONNECTION.name):

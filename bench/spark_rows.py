@@ -43,16 +43,16 @@ class SparkRuns:
         if wanted(_READ):
             for other, target in cases.SPARK_READ_TARGETS.items():
                 if other in reads:
-                    row = _row(_READ, "Spark: batch read, 100 B", "rows/s", reads, other)
+                    row = ratio_row(_READ, "Spark: batch read, 100 B", "rows/s", reads, other)
                     row.floor, row.goal = target.floor, target.goal
                     yield row
         if wanted(_WRITE):
             for side, title in _WRITES.items():
-                row = _row(_WRITE, title, "rows/s", measured["writes"], "parquet", ours=side)
+                row = ratio_row(_WRITE, title, "rows/s", measured["writes"], "parquet", ours=side)
                 row.floor, row.goal = cases.SPARK_WRITE_TARGET.floor, cases.SPARK_WRITE_TARGET.goal
                 yield row
         if wanted(_MICRO_BATCH):
-            row = _row(_MICRO_BATCH, "Spark: a micro-batch of a few rows", "ms", micro_batches, "rate")
+            row = ratio_row(_MICRO_BATCH, "Spark: a micro-batch of a few rows", "ms", micro_batches, "rate")
             row.lower_is_better = True
             row.floor, row.goal = cases.SPARK_MICRO_BATCH_TARGET.floor, cases.SPARK_MICRO_BATCH_TARGET.goal
             yield row
@@ -61,24 +61,28 @@ class SparkRuns:
         servers = f"127.0.0.1:{self.broker.port}"
         command = [sys.executable, "-m", "bench.spark_load", servers, self.place, cases.SPARK_ROWS, self.rounds]
         done = subprocess.run(
-            [*map(str, command), *self._kafka_jars()], capture_output=True, text=True, timeout=cases.SPARK_TIMEOUT_S
+            [*map(str, command), *kafka_jars(self.say)], capture_output=True, text=True, timeout=cases.SPARK_TIMEOUT_S
         )
         if done.returncode:
             raise RuntimeError(f"measuring Spark failed: {done.stderr.strip()[-1000:]}")
         measured: dict[str, dict[str, list[float]]] = json.loads(done.stdout.splitlines()[-1])
         return measured
 
-    def _kafka_jars(self) -> list[str]:
-        from tests.spark.kafka_source import NotFetchedError, fetch_kafka_source
 
-        try:
-            return [str(jar) for jar in fetch_kafka_source()]
-        except NotFetchedError as e:
-            self.say(f"without Spark's own Kafka source: {e}")
-            return []
+def kafka_jars(say: Callable[[str], None]) -> list[str]:
+    """Those of Spark's own Kafka source; none, and a word about it, where they cannot be had."""
+    from tests.spark.kafka_source import NotFetchedError, fetch_kafka_source
+
+    try:
+        return [str(jar) for jar in fetch_kafka_source()]
+    except NotFetchedError as e:
+        say(f"without Spark's own Kafka source: {e}")
+        return []
 
 
-def _row(name: str, title: str, unit: str, sides: dict[str, list[float]], other: str, *, ours: str = "ottla") -> Row:
+def ratio_row(
+    name: str, title: str, unit: str, sides: dict[str, list[float]], other: str, *, ours: str = "ottla"
+) -> Row:
     value, theirs = statistics.median(sides[ours]), statistics.median(sides[other])
     rounds = {side: sides[side] for side in (ours, other)}
     return Row(name, title, unit, value, against=other, other=theirs, ratio=value / theirs, rounds=rounds)

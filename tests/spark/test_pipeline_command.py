@@ -98,7 +98,9 @@ def test_on_this_machine(
 
 
 @pytest.mark.xdist_group("spark-drivers")
-def test_the_same_file_on_a_cluster_until_ctrl_c(topics: Topics, description: Path, tmp_path: Path) -> None:
+def test_the_same_file_on_a_cluster_until_a_signal_to_its_group(
+    topics: Topics, description: Path, tmp_path: Path
+) -> None:
     with StandaloneCluster(tmp_path) as cluster:
         process = subprocess.Popen(
             command(
@@ -134,7 +136,8 @@ def test_the_same_file_on_a_cluster_until_ctrl_c(topics: Topics, description: Pa
 
 
 def run_until_all_is_counted(process: subprocess.Popen[str]) -> tuple[list[dict[str, Any]], str]:
-    """What the pipeline told until its end, which comes by Ctrl-C, and what it wrote to the standard error."""
+    """What the pipeline told until its end, and what it wrote to the standard error. The signal that ends it goes to
+    all processes of its group, as Ctrl-C in a terminal does."""
     assert process.stdout is not None and process.stderr is not None
     try:
         rows, told = 0, []
@@ -142,7 +145,7 @@ def run_until_all_is_counted(process: subprocess.Popen[str]) -> tuple[list[dict[
             told.append(json.loads(line))
             rows += told[-1].get("read", 0)
             if rows >= len(WORDS):
-                process.send_signal(signal.SIGINT)
+                os.killpg(process.pid, signal.SIGTERM)
                 break
         told += [json.loads(line) for line in process.stdout]
         process.wait(120)

@@ -120,21 +120,23 @@ def _load(file: Path, bootstrap_server: str | None, settings: list[str] | None) 
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[tuple[Callable[[Runner], None], Callable[[], bool]]]:
-    """Ctrl-C and SIGTERM let flows finish their batch; a second one does not wait for that."""
+    """Ctrl-C and SIGTERM let flows finish their batch; a second one does not wait for that, nor one before any flow."""
     stopped: list[int] = []
+    runners: list[Runner] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stopped or not runners:
+            raise KeyboardInterrupt
+        stopped.append(number)
+        print("stopping after the current batch; once more to stop at once", file=sys.stderr)
+        runners[0].stop()
 
     def stop_with(runner: Runner) -> None:
-        def handle(number: int, frame: FrameType | None) -> None:
-            if stopped:
-                raise KeyboardInterrupt
-            stopped.append(number)
-            print("stopping after the current batch; once more to stop at once", file=sys.stderr)
-            runner.stop()
+        runners.append(runner)
+        # Spark has taken Ctrl-C over when it started.
+        signal.signal(signal.SIGINT, handle)
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, handle)
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop_with, lambda: bool(stopped)
     finally:

@@ -9,8 +9,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +37,8 @@ _DEFAULTS = {
     # Two attempts of one task at the same time would fence each other's transactions.
     "spark.speculation": "false",
 }
+_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For Java processes that soon end: to compile more thoroughly would take longer than they live."""
 _LOCAL_DEFAULTS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -98,9 +99,10 @@ def build_session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     log_file: Path | None = None,
+    is_short_lived: bool = False,
 ) -> SparkSession:
     """A session with our defaults, overridden by `conf`. What Java and the tasks write to their standard error goes to
-    `log_file`, or nowhere."""
+    `log_file`, or nowhere. One that is short-lived starts faster, and would work more slowly."""
     require_spark()
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -110,6 +112,7 @@ def build_session(
     settings = {
         **_DEFAULTS,
         **(_LOCAL_DEFAULTS if resolved.startswith("local") else {}),
+        **({"spark.driver.extraJavaOptions": _QUICK_START} if is_short_lived else {}),
         "spark.log.level": "OFF" if log_file is None else "WARN",
         **(conf or {}),
     }
@@ -117,17 +120,15 @@ def build_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     _silence_python_logger()
-    with _java_writes_to(log_file):
-        try:
-            return builder.getOrCreate()
-        except PySparkException as e:
-            raise SparkUnavailableError(
-                f"Spark did not start: {str(e).splitlines()[0]} Is it Java 17 or newer?"
-            ) from None
-        except Exception as e:
-            # What goes wrong inside Java comes as py4j's own errors, whose text is a stack trace.
-            reason = next((line for line in str(e).splitlines() if line.startswith(": ")), type(e).__name__)
-            raise SparkUnavailableError(f"Spark did not start: {reason.removeprefix(': ')}") from None
+    try:
+        _start_java({"spark.app.name": name, "spark.master": resolved, **settings}, log_file)
+        return builder.getOrCreate()
+    except PySparkException as e:
+        raise SparkUnavailableError(f"Spark did not start: {str(e).splitlines()[0]} Is it Java 17 or newer?") from None
+    except Exception as e:
+        # What goes wrong inside Java comes as py4j's own errors, whose text is a stack trace.
+        reason = next((line for line in str(e).splitlines() if line.startswith(": ")), type(e).__name__)
+        raise SparkUnavailableError(f"Spark did not start: {reason.removeprefix(': ')}") from None
 
 
 def with_task_attempts(master: str) -> str:
@@ -145,21 +146,24 @@ def _silence_python_logger() -> None:
         PySparkLogger.getLogger(name).disabled = True
 
 
-@contextmanager
-def _java_writes_to(log_file: Path | None) -> Iterator[None]:
-    """The Java process started meanwhile inherits this standard error, and keeps it."""
-    from pyspark import SparkContext
+def _start_java(settings: Mapping[str, str], log_file: Path | None) -> None:
+    """Starts the Java process, unless there is one already. It ends when the pipe to it is closed.
+
+    It has a session of its own, and so have the Python processes it starts: Ctrl-C in a terminal and a SIGTERM to the
+    process group reach only this process, which lets queries finish their batch before it stops them.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:
-        yield
         return
-    sys.stderr.flush()
-    kept = os.dup(2)
-    target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(target, 2)
-    os.close(target)
+    # Java is started by a script, which asks another Java process how.
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", _QUICK_START)
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    errors = os.open(log_file or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        yield
+        started = {"stderr": errors, "start_new_session": True}
+        gateway = launch_gateway(conf, popen_kwargs=started)  # type: ignore[no-untyped-call]
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.close(errors)
+    SparkContext._ensure_initialized(gateway=gateway)

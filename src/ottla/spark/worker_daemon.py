@@ -1,7 +1,8 @@
 """The process that Spark's Python workers are forked from: PySpark's own, which knows already what they will need.
 
 Every question about a source or a sink, and every task that finds no worker free, is a fork of it. What is imported
-here is not imported by each of them. It must start no thread: a fork has none of its parent's, and would wait for them.
+here is not imported by each of them. Spark has one such process for tasks and one for each kind of question; those are
+asked little, and load little. It must start no thread: a fork has none of its parent's, and would wait for them.
 """
 
 from __future__ import annotations
@@ -13,10 +14,7 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-import ottla.client.sync.consumer.consumer
-import ottla.client.sync.producer.producer
-import ottla.spark.data_source
-import ottla.spark.sink  # noqa: F401  # like those above, for the forks
+import ottla.spark.data_source  # noqa: F401  # for the forks, like all that is loaded below
 
 _WITHOUT_THREADS = {
     "OMP_NUM_THREADS": "1",  # Spark's own setting for tasks; numpy's algebra would have as many threads
@@ -24,10 +22,21 @@ _WITHOUT_THREADS = {
 }
 
 
+_FOR_SINKS = ("ottla.spark.sink",)
+_FOR_TASKS = (*_FOR_SINKS, "ottla.client.sync.consumer.consumer", "ottla.client.sync.producer.producer")
+
+
 def load_worker(module: str) -> None:
     """Loads what forks are to run, and pyarrow with it, unless the environment asks for threads."""
+    needed: tuple[str, ...] = ()
+    if module == "pyspark.worker":
+        needed = _FOR_TASKS
+    elif "write" in module or "sink" in module:
+        needed = _FOR_SINKS
+    for name in needed:
+        import_module(name)
     if all(os.environ.setdefault(name, text) == text for name, text in _WITHOUT_THREADS.items()):
-        import pyarrow  # noqa: F401  # for the forks
+        import pyarrow  # noqa: F401
 
         import_module(module)
 

@@ -127,7 +127,7 @@ class Pipeline:
         """Looks for everything that would keep it from running, brokers and queries included, and starts nothing."""
         model = self.model()
         _check_parts(model)
-        with _session_for(model, spark, master, None) as session:
+        with _session_for(model, spark, master, None, is_short_lived=True) as session:
             sources = _topic_sources(model, _checked_frames(model, session))
             check_continuity(session, model, sources, note=False)
 
@@ -177,11 +177,22 @@ def _check_parts(model: Model) -> None:
 
 @contextmanager
 def _session_for(
-    model: Model, spark: SparkSession | None, master: str | None, log_file: Path | None
+    model: Model,
+    spark: SparkSession | None,
+    master: str | None,
+    log_file: Path | None,
+    *,
+    is_short_lived: bool = False,
 ) -> Iterator[SparkSession]:
     """A session for one pipeline; an application that is started for it ends with it."""
     given = spark or SparkSession.getActiveSession()
-    application = given or build_session(model.name, master=master or model.master, conf=model.conf, log_file=log_file)
+    application = given or build_session(
+        model.name,
+        master=master or model.master,
+        conf=model.conf,
+        log_file=log_file,
+        is_short_lived=is_short_lived,
+    )
     # Temporary views, settings and listeners of one pipeline are not those of another.
     session = application.newSession()
     # A thread that has not made a session itself has none, and Spark would not find the format in it.

@@ -43,6 +43,8 @@ class Frames:
         self._model = model
         self._spark = spark
         self._frames: dict[str, DataFrame] = {}
+        self._dead_letters: dict[str, DataFrame] = {}
+        """By flow. To load them asks a Python process, and both the check and the start want them."""
         self._failed: set[str] = set()
         self._problems: list[Problem] = []
 
@@ -81,9 +83,11 @@ class Frames:
         """The rows that a flow brings to its sink."""
         if not flow.takes_dead_letters:
             return self._frames[flow.origin]
-        part = self._model.sources[flow.origin].part
-        assert isinstance(part, DeadLetterPart)
-        return part.load_dead_letters(self._spark)
+        if flow.name not in self._dead_letters:
+            part = self._model.sources[flow.origin].part
+            assert isinstance(part, DeadLetterPart)
+            self._dead_letters[flow.name] = part.load_dead_letters(self._spark)
+        return self._dead_letters[flow.name]
 
     def _raise_problems(self) -> None:
         if self._problems:

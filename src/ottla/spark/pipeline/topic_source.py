@@ -15,7 +15,7 @@ from ottla.spark.data_source import FORMAT_NAME
 from ottla.spark.options import CLIENT_PREFIX, SourceOptions
 from ottla.spark.pipeline.dead_letters import dead_letter_rows
 from ottla.spark.pipeline.formats.kinds import take_source_format
-from ottla.spark.pipeline.formats.value_format import ERROR, VALUE
+from ottla.spark.pipeline.formats.value_format import ERROR, VALUE, evaluated_once
 from ottla.spark.pipeline.parts import Finding, SinkPart
 from ottla.spark.pipeline.section import Section
 from ottla.spark.pipeline.topic_sink import TopicSink
@@ -149,8 +149,15 @@ class TopicSource:
         if self._format is None:
             return every
         # Topic, partition and offset are for the message about a bad record.
-        wanted = {"topic", "partition", "offset", *self._format.inputs, *self._metadata}
+        wanted = {"partition", "offset", *self._format.inputs, *self._metadata}
+        if self._only_topic is None:
+            wanted.add("topic")
         return StructType([field for field in every.fields if field.name in wanted])
+
+    @property
+    def _only_topic(self) -> str | None:
+        """The topic of every record, where it need not be asked for with each."""
+        return self.topics[0] if len(self.topics) == 1 else None
 
     def _good_rows(self, records: DataFrame) -> DataFrame:
         if self._format is None:
@@ -161,8 +168,10 @@ class TopicSource:
                 decoded = observe_bad(decoded, f.col(ERROR).isNotNull(), source=self._section.title)
             good = decoded.where(f.col(ERROR).isNull())
         else:
-            where = f.format_string("topic %s, partition %d, offset %d: ", "topic", "partition", "offset")
+            topic = f.col("topic") if self._only_topic is None else f.lit(self._only_topic)
+            where = f.format_string("topic %s, partition %d, offset %d: ", topic, "partition", "offset")
             failure = f.raise_error(f.concat(f.lit(BAD_RECORD), where, f.col(ERROR)))
-            good = decoded.withColumn(VALUE, f.when(f.col(ERROR).isNull(), f.col(VALUE)).otherwise(failure))
+            # Filters of views are looked at after this one: a bad record is not passed over because they drop it.
+            good = decoded.where(evaluated_once(f.when(f.col(ERROR).isNull(), f.lit(True)).otherwise(failure)))
         metadata = [f.col(name).alias(f"_{name}") for name in self._metadata]
         return good.select(f.col(f"{VALUE}.*") if self._format.has_columns else f.col(VALUE).alias("value"), *metadata)

@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from pyspark.sql import functions as f
 
-from ottla.spark.pipeline.formats.columns_schema import (
-    CORRUPT,
-    ColumnsSchema,
-    and_required,
-    with_corrupt,
-    without_corrupt,
-)
-from ottla.spark.pipeline.formats.value_format import Decoded, not_text, with_decoded
+from ottla.spark.pipeline.formats.columns_schema import CORRUPT, ColumnsSchema, Parsed, with_columns, with_corrupt
 from ottla.spark.pipeline.parts import Finding
 from ottla.spark.pipeline.section import Section
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_MISFIT = "the value is not a line of CSV that fits the schema"
+_LINE_END = "\r\n"
 
 
 class CsvFormat:
@@ -38,11 +34,8 @@ class CsvFormat:
 
     def decode(self, records: DataFrame) -> DataFrame:
         schema = self._schema.parse()
-        value = f.col("value")
-        text = value.cast("string")
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in with_corrupt(schema))
-        parsed = f.from_csv(text, columns, options)
-        is_line = parsed.isNotNull() & parsed[CORRUPT].isNull() & (f.length(text) > 0)
-        error = not_text(value, text).when(~is_line, f.lit("the value is not a line of CSV that fits the schema"))
-        return with_decoded(records, Decoded(without_corrupt(parsed, schema), and_required(error, parsed, schema)))
+        text = f.rtrim(f.col("value").cast("string"), f.lit(_LINE_END))
+        # A quote within quotes is doubled (RFC 4180); Spark's own default is a backslash before it.
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "escape": '"'}
+        parsed = f.from_csv(text, with_corrupt(schema).toDDL(), options)
+        return with_columns(records, text, Parsed(parsed, f.length(text) > 0, _MISFIT, _MISFIT), schema)

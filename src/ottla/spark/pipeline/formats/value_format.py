@@ -75,6 +75,15 @@ def with_decoded(records: DataFrame, decoded: Decoded) -> DataFrame:
     return records.select("*", decoded.value.alias(VALUE), decoded.error.alias(ERROR))
 
 
+def evaluated_once(column: Column) -> Column:
+    """The same column, computed in the projection it stands in and nowhere else.
+
+    Spark pushes filters below projections, and would compute what both look at in both: a value that is parsed would be
+    parsed twice. What it takes to be non-deterministic it leaves where it is.
+    """
+    return f.when(f.spark_partition_id() >= 0, column)
+
+
 def not_text(value: Column, text: Column) -> Column:
     """Why a value is no text, for formats that are text; to be continued with `when`."""
     return f.when(value.isNull(), f.lit("the value is null")).when(
