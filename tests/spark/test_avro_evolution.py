@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,15 @@ import pytest
 from ottla.client.serdes.avro import AvroSerde
 from ottla.client.serdes.registry import SchemaRegistry
 from ottla.spark.pipeline import Pipeline, PipelineFailedError, SpecError
+from ottla.spark.pipeline.formats.avro.format import AvroFormat, AvroRows
+from ottla.spark.pipeline.formats.value_format import ERROR, VALUE
+from ottla.spark.pipeline.problems import Place
+from ottla.spark.pipeline.section import Section
 from tests.broker_process import BrokerProcess
 from tests.schema_registry import Registry, running_registry
 from tests.spark.pipelines import Recorder, Topics
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
 FIRST: dict[str, Any] = {
     "type": "record",
@@ -168,3 +174,73 @@ def test_a_schema_that_must_be_there_and_columns_that_do_not_suit_it(spark: Any,
         SpecError, match="the registry has not got this schema under 'elsewhere'; 'register: true' adds"
     ):
         Pipeline.from_file(orders.path).run(spark, once=True)
+
+
+EVERYTHING: dict[str, Any] = {
+    "type": "record",
+    "name": "Everything",
+    "fields": [
+        {"name": "nothing", "type": "null"},
+        {"name": "flag", "type": "boolean"},
+        {"name": "small", "type": "int"},
+        {"name": "large", "type": "long"},
+        {"name": "single", "type": "float"},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "time", "type": {"type": "long", "logicalType": "time-micros"}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "colour", "type": {"type": "enum", "name": "Colour", "symbols": ["RED", "GREEN"]}},
+        {"name": "code", "type": {"type": "fixed", "name": "Code", "size": 2}},
+        {"name": "tags", "type": {"type": "array", "items": ["null", "string"]}},
+        {"name": "counts", "type": {"type": "map", "values": {"type": "array", "items": "long"}}},
+        {
+            "name": "inner",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "Inner",
+                    "fields": [{"name": "x", "type": ["null", "double"]}, {"name": "y", "type": ["int", "string"]}],
+                },
+            ],
+        },
+    ],
+}
+
+
+def test_every_type_goes_through_spark_and_back(spark: Any, tmp_path: Path) -> None:
+    row = {
+        "nothing": None,
+        "flag": True,
+        "small": -5,
+        "large": 2**60,
+        "single": 0.5,
+        "price": Decimal("-12.34"),
+        "day": date(1, 1, 1),
+        "time": time(23, 59, 59, 999999),
+        "at": datetime(2026, 1, 1, 12, 0, 0, 5000, UTC),
+        "local": datetime(9999, 12, 31, 23, 59, 59, 999999),
+        "colour": "GREEN",
+        "code": b"ab",
+        "tags": ["a", None],
+        "counts": {"x": [1, 2], "y": []},
+        "inner": {"x": 1.5, "y": "text"},
+    }
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(json.dumps(EVERYTHING))), row)
+    options = {"topic": "t", "format": "avro", "schema": json.dumps(EVERYTHING)}
+    section = Section.of(options, Place("p.yaml"), "part t", directory=tmp_path)
+    values = spark.createDataFrame([(bytearray(out.getvalue()),), (bytearray(b"\0"),)], "value BINARY")
+    decoded = AvroFormat(section).decode(values)
+    good, bad = sorted(decoded.collect(), key=lambda found: found[ERROR] or "")
+    assert (bad[VALUE], bad[ERROR]) == (None, "small: the value ends too early")
+    read = good[VALUE].asDict(recursive=True)
+    at = read.pop("at").astimezone(UTC)
+    assert read == {
+        **{name: value for name, value in row.items() if name != "at"},
+        "inner": {"x": 1.5, "y": {"int": None, "string": "text"}},
+    }
+    assert at == row["at"]
+    rows = decoded.where(f"{ERROR} IS NULL").select(f"{VALUE}.*")
+    assert [bytes(each[0]) for each in rows.select(AvroRows(section).encode(rows)).collect()] == [out.getvalue()]

@@ -18,7 +18,7 @@ from tests.broker_process import BrokerProcess
 from tests.schema_registry import Registry, running_registry
 from tests.spark.pipelines import Recorder, Topics
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
 GOOD = 1500
 BAD = 1100

@@ -73,6 +73,8 @@ def _writer(kind: AvroType, column: t.DataType, where: str) -> Writer:
             return _no_nulls(_map_blocks(_writer(kind.values, column.valueType, where)), where)
         case Enum() if isinstance(column, t.StringType):
             return _no_nulls(_enum(kind, where), where)
+        case Primitive(kind="null") if isinstance(column, t.NullType):
+            return lambda array: [binary_array(np.zeros(len(array) + 1, np.int64), b"")]
         case Primitive() | Fixed():
             found = _plain(kind, column, where)
             if found is not None:
