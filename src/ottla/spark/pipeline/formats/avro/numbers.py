@@ -52,8 +52,9 @@ def _conversion(writer: Primitive, reader: Primitive, type_: Any, where: str) ->
 
         return days
     # The writer's unit counts: the reader's only says what it would write itself.
-    is_written_so = writer.logical is not None and family(writer.logical).removeprefix("local-") in kind
-    unit = (writer.logical if is_written_so else reader.logical or "").rpartition("-")[2]  # type: ignore[union-attr]
+    written = writer.logical or ""
+    is_same_kind = family(written).removeprefix("local-") == kind.removeprefix("local-")
+    unit = (written if is_same_kind else reader.logical).rpartition("-")[2]
     return _times(unit, type_, where) if kind == "time" else _moments(unit, type_, where)
 
 

@@ -38,6 +38,7 @@ Writer: TypeAlias = Callable[[Any], Pieces]
 
 _NOTHING = pa.scalar(b"", pa.binary())
 _END = pa.scalar(b"\0", pa.binary())
+_NO_COLUMN = -1
 _WHOLE: dict[type[t.DataType], int] = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
 
 
@@ -170,9 +171,7 @@ def _enum(kind: Enum, where: str) -> Writer:
 def _union(kind: Union, column: t.DataType, where: str) -> Writer:
     null = next((_branch_mark(index) for index, branch in enumerate(kind.branches) if is_null(branch)), None)
     if len(kind.others) == 1:
-        write = _writer(kind.others[0], column, where)
-        mark = _branch_mark(kind.branches.index(kind.others[0]))
-        value: Writer = lambda array: [mark, *write(array)]  # noqa: E731
+        value = _marked(_branch_mark(kind.branches.index(kind.others[0])), _writer(kind.others[0], column, where))
     else:
         value = _several(kind, column, where)
 
@@ -221,6 +220,10 @@ def _several(kind: Union, column: t.DataType, where: str) -> Writer:
     return written
 
 
+def _marked(mark: Any, write: Writer) -> Writer:
+    return lambda array: [mark, *write(array)]
+
+
 def _branch_mark(index: int) -> Any:
     return pa.scalar(_varints(np.array([index], np.int64))[0].as_py(), pa.binary())
 
@@ -236,10 +239,8 @@ def _record(schema: Record, columns: t.StructType, where: str) -> Writer:
             writer = _writer(field.type, columns[field.name].dataType, paths[field.name])
             steps.append((columns.names.index(field.name), writer))
             continue
-        if field.default is not NOTHING and field.default is None and isinstance(field.type, Union):
-            column = t.NullType() if not field.type.others else spark_type(field.type)
-            writer = _union(field.type, column, paths[field.name])
-            steps.append((-1, writer))
+        if field.default is None and isinstance(field.type, Union):
+            steps.append((_NO_COLUMN, _union(field.type, spark_type(field.type), paths[field.name])))
             continue
         raise AvroSchemaError(
             f"there is no column {paths[field.name]}, which the schema has a field for; add it"
@@ -248,7 +249,9 @@ def _record(schema: Record, columns: t.StructType, where: str) -> Writer:
 
     def written(array: Any) -> Pieces:
         fields = array.flatten()
-        return [piece for at, write in steps for piece in write(fields[at] if at >= 0 else pa.nulls(len(array)))]
+        return [
+            piece for at, write in steps for piece in write(fields[at] if at != _NO_COLUMN else pa.nulls(len(array)))
+        ]
 
     return written
 
