@@ -179,26 +179,27 @@ def test_what_became_of_offsets_is_known_after_a_restart(tmp_path: Path) -> None
         }
 
 
-def produced(broker: RunningBroker, producer: Producer, epoch: int) -> int:
-    """The error code of one transactional record for t-1."""
+def produced(broker: RunningBroker, producer: Producer, epoch: int) -> tuple[int, int]:
+    """The error code and the offset of one transactional record for t-1."""
     batch = build_batch(
         [(None, b"v", (), 1000)], producer_id=producer.id, producer_epoch=epoch, base_sequence=0, transactional=True
     )
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=1, records=batch)])
     request = ProduceRequest(transactional_id=producer.name, acks=-1, timeout_ms=10_000, topic_data=[data])
-    code: int = broker.ask(request, 12).responses[0].partition_responses[0].error_code
-    return code
+    answer = broker.ask(request, 12).responses[0].partition_responses[0]
+    return answer.error_code, answer.base_offset
 
 
 def test_the_first_record_of_a_new_client_adds_its_partition(broker: RunningBroker) -> None:
     producer = Producer(broker)
-    assert produced(broker, producer, producer.epoch) == 0
+    code, offset = produced(broker, producer, producer.epoch)
+    assert (code, offset >= 0) == (0, True)
     state = producer.described()
     assert state.transaction_state == "Ongoing"
     assert [(topic.topic, topic.partitions) for topic in state.topics] == [("t", [1])]
     reply = producer.end(FIRST_WITH_BUMP)
     assert reply.error_code == 0
-    assert produced(broker, producer, producer.epoch) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert produced(broker, producer, producer.epoch) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1)
     assert producer.described().transaction_state != "Ongoing"
 
 
