@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ottla.spark.pipeline.flows.report import FlowReport
+from ottla.spark.pipeline.line_displays import describe_work
 
 _LINE_EVERY_S = 5
 _WINDOW = timedelta(seconds=10)
@@ -75,7 +76,9 @@ class Screen:
 
     def update(self, sent: int, results: Results, report: FlowReport | None) -> None:
         state = "Spark is starting …"
-        if report is not None and report.last is not None:
+        if report is not None and report.at_work is not None:
+            state = f"{describe_work(report)}, lag {report.lag or 0:,}"
+        elif report is not None and report.last is not None:
             state = f"batch {report.last.batch_id}, lag {report.lag or 0:,}"
         line = f"{sent:,} page views sent, {results.counted:,} counted so far; {state}"
         if self._live is not None:
