@@ -25,6 +25,7 @@ from ottla.spark.connect.database import open_database
 from ottla.spark.connect.database_target import Target
 from ottla.spark.sessions import build_session
 from tests.spark.drivers.faults import PATIENCE_S, FaultyBatchWriter, FaultyDataSource, place
+from tests.spark.pipelines import TOO_LATE
 
 ROWS_BY_DRIVER = 20_000
 """A batch that has more of them goes into PostgreSQL or MariaDB by way of the tasks."""
@@ -53,13 +54,16 @@ def start(
         writer = writer.options(**servers, topic=target, sinkId=target)
     else:
         writer = into_database(frame, target, database, checkpoint)
-    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
     # Spark gives the process of a source ten seconds to report; on a busy machine several at once do not make it.
     deadline = time.monotonic() + PATIENCE_S
-    while query.isActive and query.status["message"].startswith("Initializing"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return query
+    while True:
+        query = writer.start()
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        if query.isActive or TOO_LATE not in str(query.exception()) or time.monotonic() > deadline:
+            return query
 
 
 def into_database(frame: DataFrame, name: str, url: str, checkpoint: str) -> DataStreamWriter:
