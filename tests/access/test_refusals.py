@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.broker.access import NEEDS
 from ottla.broker.admission import AccessRules
-from ottla.broker.handlers import all_handlers
+from ottla.broker.handlers import BETWEEN_BROKERS, all_handlers
 from ottla.broker.table_authorizer import TableAuthorizer
+from ottla.metadata.served.server import StoreServer
 from ottla.testing import EmbeddedBroker
 from ottla.wire.api_keys import ApiKey
-from tests.access.messages import refusals_in
+from tests.access.messages import refusals_in, request_of
 from tests.access.refusals import CASES, Case, Denied, World
-from tests.access.world import EVERYTHING, denial, failure, prepared, refused_client
+from tests.access.world import EVERYTHING, PATIENCE_S, denial, failure, prepared, refused_client
+from tests.raw_client import ConnectionClosedError, RawClient
 
 
 @dataclass
@@ -28,10 +36,42 @@ class Guarded:
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[Guarded]:
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """The only broker of a cluster that could have others: it serves what brokers send to each other as well."""
     authorizer = TableAuthorizer(EVERYTHING)
-    with EmbeddedBroker(config={"broker.id": 1}, access=AccessRules(authorizer)) as broker:
+    cluster = tmp_path_factory.mktemp("cluster")
+    settings = {"broker.id": 1, "ottla.cluster.dir": str(cluster)}
+    with served_store(cluster), EmbeddedBroker(config=settings, access=AccessRules(authorizer)) as broker:
         yield Guarded(prepared(broker.port, 1), authorizer)
+
+
+@contextmanager
+def served_store(directory: Path) -> Iterator[None]:
+    """A metadata store with a thread and an event loop of its own."""
+    with asyncio.Runner() as runner, ThreadPoolExecutor(max_workers=1) as thread:
+        is_over = asyncio.Event()
+        is_served = threading.Event()
+
+        async def serve() -> None:
+            server = await StoreServer.start(directory)
+            is_served.set()
+            await is_over.wait()
+            await server.close()
+
+        loop = runner.get_loop()
+        served = thread.submit(loop.run_until_complete, serve())
+        assert is_served.wait(PATIENCE_S)
+        yield
+        loop.call_soon_threadsafe(is_over.set)
+        served.result(PATIENCE_S)
+
+
+def test_a_broker_without_others_serves_nothing_that_brokers_send() -> None:
+    with EmbeddedBroker() as broker, RawClient(broker.port) as client:
+        reply: Any = client.call(request_of(ApiKey.API_VERSIONS), 0)
+        assert not {entry.api_key for entry in reply.api_keys} & BETWEEN_BROKERS
+        with pytest.raises(ConnectionClosedError):
+            client.call(request_of(ApiKey.STOP_REPLICA), 4)
 
 
 def test_the_table_of_needs_has_every_api() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.handlers import all_handlers
+from ottla.broker.handlers import client_handlers
 from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
 from ottla.wire.apis import request_class, response_class
 from ottla.wire.apis.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -56,14 +56,14 @@ def request_of(api: ApiKey, version: int) -> Request:
 
 
 def served_versions(api: ApiKey) -> list[int]:
-    handler = all_handlers()[api]
+    handler = client_handlers()[api]
     return [
         version for version in response_class(api).VERSIONS if handler.min_version <= version <= handler.max_version
     ]
 
 
 @pytest.mark.parametrize("applied", [False, True], ids=["left out", "applied"])
-@pytest.mark.parametrize("api", [ApiKey(key) for key in sorted(all_handlers())], ids=lambda api: api.name)
+@pytest.mark.parametrize("api", [ApiKey(key) for key in sorted(client_handlers())], ids=lambda api: api.name)
 def test_the_error_is_in_the_reply_of_every_version(broker: EmbeddedBroker, api: ApiKey, applied: bool) -> None:
     served = served_versions(api)
     assert served

@@ -58,6 +58,8 @@ async def ensure_internal_topic(broker: Broker, name: str) -> None:
             new.replication_factor,
         )
         new.replication_factor = live
+        if "min.insync.replicas" in new.configs:
+            new.configs["min.insync.replicas"] = str(min(int(new.configs["min.insync.replicas"]), live))
     try:
         await broker.topic_admin.create_here_or_there(new)
     except KafkaError as e:

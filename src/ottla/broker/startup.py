@@ -27,7 +27,7 @@ from ottla.broker.coordinators.transactions import TransactionCoordinator
 from ottla.broker.departure import leave_cluster
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.handler import Handler
-from ottla.broker.handlers import all_handlers
+from ottla.broker.handlers import all_handlers, client_handlers
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.node import Broker
@@ -259,7 +259,7 @@ def _build(
             ids=ids,
             ask_controller=controller_client.create_topic,
         ),
-        handlers=all_handlers(),
+        handlers=client_handlers() if config.is_a_cluster_of_its_own else all_handlers(),
         tasks=tasks,
         slow_requests=SlowRequests(lambda: configs.broker.integer("ottla.slow.request.ms")),
         failed=failed,

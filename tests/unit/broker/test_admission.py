@@ -17,7 +17,7 @@ from ottla.broker.admission import ANONYMOUS, AccessRules, Admission
 from ottla.broker.authorizer import AllowAll, Operation, ResourceType
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.dispatch import Dispatch
-from ottla.broker.handlers import all_handlers
+from ottla.broker.handlers import client_handlers
 from ottla.broker.node import Broker
 from ottla.broker.quotas import ClientQuotas, QuotaEntity, QuotaLimits
 from ottla.broker.startup import start_broker
@@ -132,7 +132,7 @@ def fetch_error(response: Any) -> int:
 # Before authentication
 
 
-@pytest.mark.parametrize("api_key", [key for key in sorted(all_handlers()) if key != ApiKey.API_VERSIONS])
+@pytest.mark.parametrize("api_key", [key for key in sorted(client_handlers()) if key != ApiKey.API_VERSIONS])
 def test_before_authentication_no_api_is_served(running: Running, api_key: int) -> None:
     handler = running.broker.handlers[api_key]
     connection = connected(running.broker)

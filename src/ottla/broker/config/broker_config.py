@@ -140,7 +140,7 @@ class BrokerConfig(Values):
 
     def default(self, name: str) -> Value:
         """The value `name` has if nothing sets it."""
-        if _is_a_cluster_of_its_own(self) and name in _ONE_BROKER_DEFAULTS:
+        if self.is_a_cluster_of_its_own and name in _ONE_BROKER_DEFAULTS:
             return _ONE_BROKER_DEFAULTS[name]
         return BROKER_OPTIONS[name].default
 
@@ -151,6 +151,10 @@ class BrokerConfig(Values):
         """None: to be found in meta.properties, or generated."""
         broker_id = self.integer("broker.id") if "broker.id" in self.given else self.integer("node.id")
         return None if broker_id == -1 else broker_id
+
+    @property
+    def is_a_cluster_of_its_own(self) -> bool:
+        return _is_a_cluster_of_its_own(self)
 
     @property
     def log_dirs(self) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from ottla.broker.handler import Handler
+from ottla.wire.api_keys import ApiKey
 
 _MODULES = (
     "add_offsets_to_txn",
@@ -52,6 +53,22 @@ _MODULES = (
     "update_metadata",
     "write_txn_markers",
 )
+
+
+BETWEEN_BROKERS = frozenset(
+    {
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
+    }
+)
+"""What only brokers send to each other. One that has no others serves none of it: only a stranger would send it."""
+
+
+def client_handlers() -> dict[int, Handler]:
+    return {api_key: handler for api_key, handler in all_handlers().items() if api_key not in BETWEEN_BROKERS}
 
 
 def all_handlers() -> dict[int, Handler]:
