@@ -22,7 +22,7 @@ from ottla.net.server_connection import (
 from ottla.net.service import Outcome
 from ottla.net.turns import Turns
 from ottla.wire.frame import SHARED_BUFFER_BYTES
-from tests.waiting import join
+from tests.waiting import PATIENCE_S, join
 
 from .conftest import RunningServer, ScriptedService, StartServer, StoredFile, framed
 
@@ -302,8 +302,15 @@ def test_one_pipelining_client_does_not_starve_others(start_server: StartServer)
     greedy, modest = running.client(), running.client()
     assert greedy.ask(b"a") == b"a"
     assert modest.ask(b"b") == b"b"
-    both_sent = threading.Event()
-    running.loop.call_soon_threadsafe(both_sent.wait)
+    is_held, both_sent = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        is_held.set()
+        assert both_sent.wait(PATIENCE_S)
+
+    running.loop.call_soon_threadsafe(hold)
+    # Otherwise turns may be spent on what the one has sent before the other has sent anything.
+    assert is_held.wait(PATIENCE_S)
     greedy.send(*[b"silent"] * 10_000)
     modest.send(b"modest")
     both_sent.set()
