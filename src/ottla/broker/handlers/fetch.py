@@ -69,7 +69,7 @@ class _FetchAttempt:
         self._must_reply = False
         self.partitions: list[Partition] = []
         self._followed: list[tuple[Partition, FetchPartition]] = []
-        """What could be read, and where from: a follower whose log goes another way than ours has nothing of ours."""
+        """For followers: what could be read, and where from. One whose log goes another way has nothing of ours."""
         self._rate = _rate_of(context, plan)
         self._read_all()
 
@@ -111,7 +111,7 @@ class _FetchAttempt:
                 partition = _readable_partition(self._context, plan, key, wanted)
                 self.partitions.append(partition)
                 result, size, is_behind = _read(partition, plan, wanted, room - self._bytes, is_first=self._bytes == 0)
-                if result.diverging_epoch is None:
+                if plan.replica_id >= 0 and result.diverging_epoch is None:
                     self._followed.append((partition, wanted))
             except KafkaError as e:
                 self._must_reply = True

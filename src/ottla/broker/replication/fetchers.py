@@ -209,8 +209,7 @@ class _SourceFetcher:
 
     async def _take_one(self, followed: _Followed, answer: FetchablePartitionResponse) -> None:
         partition = followed.partition
-        records = _whole_batches(answer.records)
-        first = next((header.base_offset for _, header in iter_headers(records)), None) if records else None
+        records, first = _whole_batches(answer.records)
         fetched = Fetched(answer.error_code, answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset, first)
         try:
             step = after_fetch(fetched, partition.log)
@@ -283,10 +282,11 @@ class _SourceFetcher:
         return found[0], found[1]
 
 
-def _whole_batches(records: bytes | memoryview | None) -> memoryview:
-    """Without the part of a batch that may be at the end."""
+def _whole_batches(records: bytes | memoryview | None) -> tuple[memoryview, int | None]:
+    """Without the part of a batch that may be at the end; and the offset of the first, if there is one."""
     view = memoryview(records or b"")
-    end = 0
+    end, first = 0, None
     for position, header in iter_headers(view):
+        first = header.base_offset if first is None else first
         end = position + header.size
-    return view[:end]
+    return view[:end], first
