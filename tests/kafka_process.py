@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+
+from tests.ports import free_ports
 
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 30
@@ -96,7 +97,8 @@ class KafkaProcess:
 
     def _settings(self) -> dict[str, str]:
         if not self.port:
-            self.port, self.controller_port, self.sasl_port = _free_ports(3)
+            self.port = free_ports(3)
+            self.controller_port, self.sasl_port = self.port + 1, self.port + 2
         listeners = [f"PLAINTEXT://127.0.0.1:{self.port}"]
         if self._with_scram:
             listeners.append(f"SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}")
@@ -128,8 +130,9 @@ class KafkaProcess:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "error_cb": lambda error: None})
         while True:
             if self._process.poll() is not None or time.monotonic() > deadline_s:
+                ended = f"it ended with {self._process.poll()}" if self._process.poll() is not None else "it runs"
                 self.kill()
-                raise RuntimeError(f"Kafka did not start:\n{self._output.read_text()}")
+                raise RuntimeError(f"Kafka did not start, {ended}:\n{self._output.read_text()}")
             try:
                 if admin.list_topics(timeout=1).brokers:
                     return
@@ -153,13 +156,3 @@ class KafkaProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(STOP_TIMEOUT_S)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Kafka has to be told its ports beforehand: they are advertised, and voters are found by them."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [entry.getsockname()[1] for entry in held]
-    finally:
-        for entry in held:
-            entry.close()

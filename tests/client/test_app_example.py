@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,16 +16,10 @@ import pytest
 
 import ottla
 from ottla.testing import EmbeddedBroker
+from tests.ports import free_port
 
 PATIENCE_S = 30.0
 ROOT = Path(__file__).parents[2]
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def eventually(ask: Callable[[], Any], is_right: Callable[[Any], bool]) -> Any:

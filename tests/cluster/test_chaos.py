@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.chaos_run import run
-from tests.cluster.test_start_brokers import free_ports
+from tests.ports import free_ports
 
 
 @pytest.mark.timeout(300)

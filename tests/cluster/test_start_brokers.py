@@ -12,28 +12,10 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
+from tests.ports import free_ports
 from tests.waiting import PATIENCE_S, repeat_until
 
 pytestmark = pytest.mark.timeout(240)
-
-
-def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody listens on."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first: int = probe.getsockname()[1]
-        if first + count < 65_536 and all(_is_free(port) for port in range(first, first + count)):
-            return first
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def start(data: Path, port: int, *options: str) -> subprocess.Popen[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Self
+
+from tests.ports import free_port
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
@@ -21,7 +21,7 @@ class DatabaseProcess(ABC):
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
@@ -81,9 +81,3 @@ class DatabaseProcess(ABC):
         assert process is not None
         process.kill()
         process.wait(STOP_TIMEOUT_S)
-
-
-def _free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

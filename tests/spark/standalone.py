@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.ports import free_port
 
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
@@ -31,7 +32,7 @@ class StandaloneCluster:
         return f"spark://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
-        self._port = _free_port()
+        self._port = free_port()
         self._run("master", "master.Master", "--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0")
         for number in range(self._workers):
             name = f"worker-{number}"
@@ -87,10 +88,3 @@ class StandaloneCluster:
             if time.monotonic() > deadline or any(process.poll() is not None for process in self._processes):
                 raise RuntimeError(f"the cluster did not start:\n{log.read_text(errors='replace')}")
             time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

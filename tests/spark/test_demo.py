@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-drivers"), pytest.mark.timeout(240)]
 
 END = re.compile(r"demo\.page-views holds ([\d,]+) page views, .* counts ([\d,]+): none lost, none counted twice\.")
@@ -39,10 +41,7 @@ def wait_for(process: subprocess.Popen[str], text: str) -> list[str]:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        found: int = probe.getsockname()[1]
-        return found
+    return free_port()
 
 
 def test_everything_that_was_sent_is_counted_once(port: int, tmp_path: Path) -> None:

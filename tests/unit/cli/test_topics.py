@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 
 from ottla.base.types import NIL_UUID, Uuid, uuid_to_text
@@ -13,6 +11,7 @@ from ottla.cli.topics import Filters, parse_assignment
 from ottla.cli.topics_output import Description, kafka_lines, partition_matches, show
 from ottla.client.core.admin.types import TopicDescription
 from ottla.client.core.topic_info import PartitionInfo
+from tests.ports import free_port
 
 EVERYTHING = Filters(False, False, False, False, False)
 ID = Uuid(bytes(range(16)))
@@ -49,9 +48,7 @@ def test_options_that_make_no_sense_are_one_sentence(
 
 
 def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     assert main(["topics", "--list", "--bootstrap-server", f"127.0.0.1:{port}"]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"cannot reach 127.0.0.1:{port}: ")

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-
 import ottla
-
-
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from tests.ports import free_port
 
 
 def topic_led_by_several(mock_cluster: str) -> str:
@@ -51,7 +43,7 @@ def test_records_go_to_the_leaders_of_their_partitions_and_come_back(mock_cluste
 
 
 def test_a_second_bootstrap_server_will_do(mock_cluster: str) -> None:
-    with ottla.Admin(bootstrap_servers=f"127.0.0.1:{closed_port()},{mock_cluster}") as admin:
-        with ottla.Producer(bootstrap_servers=f"127.0.0.1:{closed_port()},{mock_cluster}") as producer:
+    with ottla.Admin(bootstrap_servers=f"127.0.0.1:{free_port()},{mock_cluster}") as admin:
+        with ottla.Producer(bootstrap_servers=f"127.0.0.1:{free_port()},{mock_cluster}") as producer:
             producer.send("second", b"x").result(10)
         assert "second" in admin.list_topics()
