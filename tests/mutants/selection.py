@@ -43,22 +43,61 @@ WIDER_TESTS = {
         "tests/access/test_quotas.py",
         "tests/interop/test_every_version.py",
         "tests/client/test_admin.py",
+        "tests/client/test_admin_cluster.py",
+        "tests/cluster/test_replication.py",
     ),
     "machines/groups": ("tests/interop/groups/test_rules.py", "tests/interop/groups/test_group_admin.py"),
     "machines/transactions": ("tests/interop/transactions",),
+    "machines": ("tests/unit/broker", "tests/client/test_admin_cluster.py", "tests/cluster/test_replication.py"),
     "client/app": ("tests/client/test_app.py", "tests/client/test_app_example.py"),
+    "client/serdes": ("tests/client", "tests/unit/spark/pipeline/formats"),
     "client": ("tests/client",),
     "cli/pipeline": ("tests/spark/test_pipeline_command.py", "tests/unit/spark/pipeline"),
     "cli/demo": ("tests/spark/test_demo.py",),
-    "cli": ("tests/integration", "tests/interop/test_own_broker.py"),
-    "spark/connect": ("tests/spark/connect/test_database_sink.py", "tests/spark/connect/test_postgres_readers.py"),
-    "spark/pipeline": ("tests/spark/test_pipeline_checks.py", "tests/spark/test_pipeline.py"),
-    "spark/sink": ("tests/spark/test_sink_protocol.py",),
-    "spark": ("tests/spark/test_readers.py",),
+    "cli/mirrored_groups": ("tests/spark/test_mirror.py",),
+    "cli": (
+        "tests/integration",
+        "tests/interop/test_own_broker.py",
+        "tests/interop/test_dump_log_broker.py",
+        "tests/cluster",
+    ),
+    "spark/connect": ("tests/spark/connect", "tests/spark/test_pipeline_checks.py"),
+    "spark/mirror": ("tests/spark/test_mirror_parts.py", "tests/spark/test_mirror.py"),
+    "spark/pipeline/mirrors": ("tests/spark/test_mirror_parts.py", "tests/spark/test_mirror.py"),
+    "spark/pipeline/formats": (
+        "tests/spark/test_formats.py",
+        "tests/spark/test_avro_evolution.py",
+        "tests/spark/test_value_verdicts.py",
+        "tests/spark/test_pipeline.py",
+    ),
+    "spark/pipeline": (
+        "tests/spark/test_pipeline.py",
+        "tests/spark/test_pipeline_checks.py",
+        "tests/spark/test_pipeline_continuity.py",
+        "tests/spark/test_pipeline_failures.py",
+        "tests/spark/test_pipeline_screen.py",
+        "tests/spark/test_formats.py",
+    ),
+    "spark": (
+        "tests/spark/test_connections.py",
+        "tests/spark/test_readers.py",
+        "tests/spark/test_sink.py",
+        "tests/spark/test_sink_protocol.py",
+        "tests/spark/test_source.py",
+    ),
     "testing": ("tests/client/test_bad_network.py",),
+    "log": (
+        "tests/unit/broker",
+        "tests/integration",
+        "tests/interop/test_own_broker.py",
+        "tests/crash/test_torn_files.py",
+    ),
     "": ("tests/integration", "tests/interop/test_own_broker.py", "tests/testing"),
 }
 """Where a survivor is tried again: not its own layer, but better than nobody. The first prefix that fits counts."""
+
+GENERATED = "# Written by `make generate`"
+"""How such files begin. A test compares them with what they are generated from, so that no mutant escapes."""
 
 LEFT_OUT = ("tests/client/test_types.py",)
 """What looks at the code without running it."""
@@ -146,7 +185,13 @@ def modules(prefix: str) -> list[Path]:
     """`prefix` may be several modules or packages, separated by commas."""
     rooms = {Path(each.removeprefix("src/ottla").strip("/")) for each in prefix.split(",")}
     paths = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
-    return [p for p in paths if rooms & {p, *p.parents} and not str(p).startswith(DECLARATIONS + ONLY_SPEED)]
+    return [
+        path
+        for path in paths
+        if rooms & {path, *path.parents}
+        and not str(path).startswith(DECLARATIONS + ONLY_SPEED)
+        and not source_of(path).startswith(GENERATED)
+    ]
 
 
 def own_tests(path: Path) -> tuple[str, ...]:

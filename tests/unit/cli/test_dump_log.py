@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,114 @@ def test_a_damaged_snapshot_is_said_in_one_sentence(tmp_path: Path, capsys: pyte
     path.write_bytes(b"\0" * 30)
     assert main(["dump-log", "--files", str(path)]) == 1
     assert f"{path} is no valid snapshot: " in capsys.readouterr().err
+
+
+OFFSET_ENTRY, TIME_ENTRY = struct.Struct(">ii"), struct.Struct(">qi")
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ([(1, 10), (2, 20)], None),
+        ([(1, 10), (1, 20)], "is out of order at 1"),
+        ([(2, 20), (1, 30)], "is out of order at 1"),
+        ([(1, 20), (2, 20)], "is out of order at 2"),
+        ([(1, 10), (2, 82 + 87 + 78)], "points outside its log"),
+        ([(1, 10), (2, 82 + 87 + 77)], None),
+    ],
+)
+def test_whether_an_offset_index_is_sane(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], entries: list[tuple[int, int]], words: str | None
+) -> None:
+    log = segment(tmp_path)
+    log.write_bytes(log.read_bytes()[: 82 + 87 + 78].ljust(82 + 87 + 78, b"\0"))
+    index = log.with_suffix(".index")
+    index.write_bytes(b"".join(OFFSET_ENTRY.pack(*entry) for entry in entries))
+    assert main(["dump-log", "--files", str(index), "--index-sanity-check"]) == (0 if words is None else 1)
+    said = capsys.readouterr()
+    assert (said.err == "") is (words is None)
+    assert words is None or words in said.err
+
+
+@pytest.mark.parametrize(
+    ("entries", "complaints"),
+    [
+        ([(1001, 1), (1003, 3)], []),
+        (
+            [(1000, 1)],
+            ["Found timestamp mismatch in :{path}", "  Index timestamp: 1000, log timestamp: 1001"],
+        ),
+        (
+            [(1002, 2), (1001, 1)],
+            [
+                "Found out of order timestamp in :{path}",
+                "  Index timestamp: 1001, Previously indexed timestamp: 1002",
+            ],
+        ),
+        (
+            [(1000, 0)],
+            [
+                "The following indexed offsets are not found in the log.",
+                "Indexed offset: 0, found log offset: 1",
+            ],
+        ),
+        (
+            [(1009, 9)],
+            [
+                "The following indexed offsets are not found in the log.",
+                "Indexed offset: 9, found log offset: -1",
+            ],
+        ),
+    ],
+)
+def test_a_time_index_is_compared_with_its_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], entries: list[tuple[int, int]], complaints: list[str]
+) -> None:
+    path = segment(tmp_path).with_suffix(".timeindex")
+    path.write_bytes(b"".join(TIME_ENTRY.pack(*entry) for entry in entries))
+    lines, error = dump(capsys, "--files", str(path))
+    assert lines[1:] == [f"timestamp: {timestamp} offset: {offset}" for timestamp, offset in entries]
+    assert error.splitlines() == [line.format(path=path) for line in complaints]
+    assert dump(capsys, "--files", str(path), "--verify-index-only") == (lines[:1], error)
+
+
+def test_whether_a_time_index_is_sane(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = segment(tmp_path).with_suffix(".timeindex")
+    path.write_bytes(TIME_ENTRY.pack(1001, 1) + TIME_ENTRY.pack(1002, 2))
+    lines, _ = dump(capsys, "--files", str(path), "--index-sanity-check")
+    assert lines == [f"Dumping {path}", f"{path} passed sanity check."]
+    path.write_bytes(TIME_ENTRY.pack(1001, 1) + TIME_ENTRY.pack(1001, 2))
+    assert main(["dump-log", "--files", str(path), "--index-sanity-check"]) == 1
+
+
+def test_files_one_after_the_other_and_no_further_than_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = segment(tmp_path)
+    index = path.with_suffix(".index")
+    lines, error = dump(capsys, "--files", f"{path}, {index},", "--max-bytes", "100")
+    assert error == ""
+    assert [line for line in lines if line.startswith("Dumping")] == [f"Dumping {path}", f"Dumping {index}"]
+    assert len([line for line in lines if line.startswith("baseOffset")]) == 1
+    assert not any("invalid bytes" in line for line in lines)
+
+
+def test_only_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines, _ = dump(capsys, "--files", str(segment(tmp_path)), "--print-data-log", "--skip-record-metadata")
+    assert [line for line in lines[2:] if not line.startswith("baseOffset")] == [
+        "| key: k payload: v",
+        " payload: w",
+        "| key: k",
+        "",
+    ]
+
+
+def test_a_file_that_is_not_named_after_an_offset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.log").write_bytes(b"")
+    assert main(["dump-log", "--files", str(tmp_path / "x.log")]) == 1
+    assert capsys.readouterr().err == f"the name of {tmp_path / 'x.log'} is not the offset a segment begins with\n"
+    (tmp_path / "5.log").write_bytes(b"")
+    assert dump(capsys, "--files", str(tmp_path / "5.log")) == (
+        [f"Dumping {tmp_path / '5.log'}", "Log starting offset: 5"],
+        "",
+    )

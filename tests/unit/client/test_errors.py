@@ -85,3 +85,49 @@ def test_a_code_of_the_future_is_shown_with_its_number() -> None:
     assert client_error(31_999).code is ErrorCode.UNKNOWN_SERVER_ERROR
     assert "31999" in client_error(31_999).message
     assert client_error(31_999, "but why").message == "but why"
+
+
+CONTRACT = {
+    "BufferExhaustedError": (ErrorCode.REQUEST_TIMED_OUT, "may be tried again"),
+    "ClientClosedError": (ErrorCode.INVALID_REQUEST, "ends the client"),
+    "ClientError": (ErrorCode.UNKNOWN_SERVER_ERROR, ""),
+    "ClusterUnreachableError": (ErrorCode.NETWORK_EXCEPTION, "may be tried again"),
+    "CommitFailedError": (ErrorCode.ILLEGAL_GENERATION, ""),
+    "ConcurrentUseError": (ErrorCode.INVALID_REQUEST, ""),
+    "CorruptRecordError": (ErrorCode.CORRUPT_MESSAGE, ""),
+    "DeliveryTimeoutError": (ErrorCode.REQUEST_TIMED_OUT, "may be tried again"),
+    "DeserializationError": (ErrorCode.INVALID_RECORD, ""),
+    "FencedInstanceError": (ErrorCode.FENCED_INSTANCE_ID, "ends the client"),
+    "ForkedError": (ErrorCode.INVALID_REQUEST, "ends the client"),
+    "ListenerError": (ErrorCode.INVALID_CONFIG, "ends the client"),
+    "LogTruncationError": (ErrorCode.OFFSET_OUT_OF_RANGE, ""),
+    "MetadataTimeoutError": (ErrorCode.REQUEST_TIMED_OUT, "may be tried again"),
+    "NoOffsetError": (ErrorCode.OFFSET_OUT_OF_RANGE, ""),
+    "OffsetOutOfRangeError": (ErrorCode.OFFSET_OUT_OF_RANGE, ""),
+    "PartitionError": (ErrorCode.UNKNOWN_SERVER_ERROR, ""),
+    "ProcessingError": (ErrorCode.UNKNOWN_SERVER_ERROR, ""),
+    "ProducerFencedError": (ErrorCode.PRODUCER_FENCED, "ends the client"),
+    "RebalanceInProgressError": (ErrorCode.REBALANCE_IN_PROGRESS, "may be tried again"),
+    "RecordTooLargeError": (ErrorCode.MESSAGE_TOO_LARGE, ""),
+    "SerializationError": (ErrorCode.INVALID_RECORD, ""),
+    "SubscriptionStateError": (ErrorCode.INVALID_REQUEST, ""),
+    "TransactionAbortedError": (ErrorCode.TRANSACTION_ABORTABLE, ""),
+    "TransactionStateError": (ErrorCode.INVALID_TXN_STATE, ""),
+    "UnassignedPartitionError": (ErrorCode.INVALID_REQUEST, ""),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_each_error_tells_a_program_that_catches_it(kind: type[ClientError]) -> None:
+    wanted = inspect.signature(kind).parameters
+    error = kind(**{name: value for name, value in ARGUMENTS.items() if name in wanted and name != "code"})
+    assert not error.requires_abort
+    meaning = "ends the client" if error.fatal else "may be tried again" if error.retriable else ""
+    assert (error.code, meaning) == CONTRACT[kind.__name__]
+
+
+def test_an_error_may_be_made_graver_or_lighter() -> None:
+    assert ClientError(fatal=True).fatal and not ClientError().fatal
+    assert not errors.FencedInstanceError(fatal=False).fatal
+    assert ClientError(requires_abort=True).requires_abort and not ClientError(requires_abort=False).requires_abort
+    assert errors.PartitionError("why", topic_partition=TopicPartition("t", 3)).offset == -1

@@ -1,0 +1,104 @@
+"""`ottla cluster status`: what it makes of the descriptions a cluster gives."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ottla.base.types import Uuid
+from ottla.cli.cluster import as_json, as_text, status_of
+from ottla.cli.main import main
+from ottla.client.core.admin.types import ClusterDescription, TopicDescription
+from ottla.client.core.metadata import BrokerAddress
+from ottla.client.core.topic_info import PartitionInfo
+from tests.broker_process import BrokerProcess
+
+
+def partition(index: int, leader: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> PartitionInfo:
+    return PartitionInfo(index, leader, 4, replicas, isr, ())
+
+
+CLUSTER = ClusterDescription("abc", 2, {1: BrokerAddress(1, "h1", 9092, "r1"), 2: BrokerAddress(2, "h2", 9092, None)})
+TOPIC = TopicDescription(
+    "t",
+    Uuid(bytes(16)),
+    False,
+    (partition(0, 1, (1, 2), (1, 2)), partition(1, 2, (2, 3), (2,)), partition(2, -1, (3, 1), (3,))),
+)
+
+
+def test_what_is_wrong_is_found() -> None:
+    assert as_json(status_of(CLUSTER, [TOPIC])) == {
+        "cluster_id": "abc",
+        "controller": 2,
+        "topics": 1,
+        "partitions": 3,
+        "brokers": [
+            _broker(1, "h1:9092", "r1", leads=1, replicas=2, in_sync=1, is_alive=True),
+            _broker(2, "h2:9092", None, leads=1, replicas=2, in_sync=2, is_alive=True),
+            _broker(3, "", None, leads=0, replicas=2, in_sync=1, is_alive=False),
+        ],
+        "under_replicated": [
+            {"partition": "t-1", "leader": 2, "replicas": [2, 3], "isr": [2]},
+            {"partition": "t-2", "leader": -1, "replicas": [3, 1], "isr": [3]},
+        ],
+        "offline": [{"partition": "t-2", "leader": -1, "replicas": [3, 1], "isr": [3]}],
+    }
+
+
+def _broker(broker_id: int, address: str, rack: str | None, **counts: int) -> dict[str, object]:
+    return {"broker_id": broker_id, "address": address, "rack": rack, **counts}
+
+
+def cells(text: str) -> list[list[str]]:
+    """The rows of its tables."""
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if "│" in line]
+
+
+def test_people_can_read_it() -> None:
+    text = as_text(status_of(CLUSTER, [TOPIC]), in_colour=False)
+    assert "cluster abc: controlled by broker 2, 1 topics with 3 partitions" in text
+    assert "1 partitions without a leader" in text and "2 partitions under-replicated" in text
+    assert cells(text) == [
+        ["1", "h1:9092", "r1", "alive", "1", "2", "1"],
+        ["2", "h2:9092", "-", "alive, controller", "1", "2", "2"],
+        ["3", "-", "-", "not alive", "0", "2", "1"],
+        ["t-2", "none", "3, 1", "3"],
+        ["t-1", "2", "2, 3", "2"],
+        ["t-2", "none", "3, 1", "3"],
+    ]
+    assert "\x1b" not in text
+    assert "\x1b" in as_text(status_of(CLUSTER, [TOPIC]), in_colour=True)
+    assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.parametrize(("wrong", "listed", "more"), [(20, 20, False), (21, 20, True)])
+def test_of_many_partitions_with_something_wrong_some_are_named(wrong: int, listed: int, more: bool) -> None:
+    topic = TOPIC._replace(partitions=tuple(partition(index, 0, (0, 1), (0,)) for index in range(wrong)))
+    rows = cells(as_text(status_of(CLUSTER._replace(brokers={0: CLUSTER.brokers[1]}), [topic]), in_colour=False))
+    assert [row[0] for row in rows if row[0].startswith("t-")] == [f"t-{index}" for index in range(listed)]
+    assert [row[1] for row in rows if row[0].startswith("t-")] == ["0"] * listed
+    assert any(row[0] == "… and 1 more" for row in rows) is more
+
+
+def test_a_well_cluster_has_nothing_wrong() -> None:
+    text = as_text(status_of(CLUSTER._replace(controller_id=0), []), in_colour=False)
+    assert "no partitions without a leader" in text and "no partitions under-replicated" in text
+    assert "controlled by broker 0" in text
+    assert "controlled by nobody" in as_text(status_of(CLUSTER._replace(controller_id=-1), []), in_colour=False)
+
+
+def test_it_is_shown_once_as_asked_for(broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    server = ("--bootstrap-server", broker.bootstrap)
+    assert main(["cluster", "status", *server]) == 0
+    assert capsys.readouterr().out.startswith("cluster ")
+    assert main(["cluster", "status", *server, "-o", "json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert [one["address"] for one in json.loads(line)["brokers"]] == [broker.bootstrap]
+
+
+def test_without_anything_to_do_it_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["cluster"])
+    said = capsys.readouterr()
+    assert "controller, brokers, and partitions with something wrong" in said.out + said.err
