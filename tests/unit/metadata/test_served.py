@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -122,3 +123,24 @@ def test_the_socket_is_for_its_owner_alone_and_goes_with_the_server(tmp_path: Pa
 
     served(tmp_path, scenario)
     assert not (tmp_path / SOCKET_NAME).exists()
+
+
+def test_a_server_that_closes_while_a_session_is_ending_lets_it_end(tmp_path: Path) -> None:
+    """The file stays open as long as one is left."""
+
+    async def run() -> None:
+        server = await StoreServer.start(tmp_path)
+        client = await ServedStore.connect(tmp_path, session_timeout_ms=LONG_MS)
+        disk = threading.Event()
+        slow = asyncio.create_task(server.store._shared.run(disk.wait))
+        await client.close()
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        closing = asyncio.create_task(server.close())
+        await asyncio.sleep(0)
+        disk.set()
+        await asyncio.gather(slow, closing)
+        with pytest.raises(RuntimeError, match="shutdown"):
+            await server.store.get("/")
+
+    run_async(run())

@@ -26,7 +26,7 @@ class StoreServer:
     """Use `start`; `close` ends every session."""
 
     def __init__(self, store: EmbeddedStore, directory: Path) -> None:
-        self._store = store
+        self.store = store
         self._directory = directory
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
@@ -58,7 +58,7 @@ class StoreServer:
         while self._connections:
             await asyncio.sleep(0.001)
         self._end_watch()
-        await self._store.close()
+        await self.store.close()
         (self._directory / SOCKET_NAME).unlink(missing_ok=True)
 
     def end_session(self, session_id: int) -> None:
@@ -71,7 +71,7 @@ class StoreServer:
         connection = _Connection(reader, writer, before_reply=self._tell_changes)
         self._connections.add(connection)
         try:
-            await connection.serve(self._store)
+            await connection.serve(self.store)
         except FrameError as e:
             _log.warning("a connection to the metadata store was closed: %s", e)
         finally:
@@ -135,6 +135,8 @@ class _Connection:
         except asyncio.CancelledError:
             pass
         finally:
+            # Whoever ends it from now on comes too late, and must not break off what follows.
+            self._task = None
             self._writer.close()
             if session is not None:
                 await session.close()
