@@ -42,7 +42,7 @@ def test_the_examples_of_the_guide_run(tmp_path: Path, number: int) -> None:
 
 
 def test_the_guide_has_examples() -> None:
-    assert len(PROGRAMS) == 3
+    assert len(PROGRAMS) == 4
 
 
 def test_settings_of_all_brokers_come_from_a_conftest(tmp_path: Path) -> None:

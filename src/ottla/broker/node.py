@@ -68,6 +68,8 @@ class Broker:
     """What stops the parts, in the reverse order of their start."""
     endpoints: list[Endpoint] = field(default_factory=list)
     """Where clients reach this broker."""
+    is_killed: bool = False
+    """It ends like a process that is killed: nothing is handed over, answered, flushed or noted."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -84,4 +86,9 @@ class Broker:
         )
 
     async def stop(self) -> None:
+        await self.undo.aclose()
+
+    async def kill(self) -> None:
+        """For tests of what a crash does to others: all that is left of the broker is its files, as they are now."""
+        self.is_killed = True
         await self.undo.aclose()

@@ -59,6 +59,12 @@ STOP_GRACE_MS = 5_000
 FIRST_WORD_MS = 10_000
 
 MakeDispatch = Callable[[Broker, dict[int, Handler]], Dispatch]
+Route = Callable[[int, Endpoint], Endpoint]
+"""Where to connect in order to reach a broker that listens at an address."""
+
+
+def direct_route(broker_id: int, endpoint: Endpoint) -> Endpoint:
+    return endpoint
 
 
 async def start_broker(
@@ -68,12 +74,13 @@ async def start_broker(
     ids: Ids | None = None,
     make_dispatch: MakeDispatch = Dispatch,
     access: AccessRules | None = None,
+    route: Route = direct_route,
 ) -> Broker:
     """Raises StartError if the broker cannot run; nothing of it is left then."""
     async with AsyncExitStack() as undo:
         try:
             broker = await _start(
-                config, clock or SystemClock(), ids or Ids(), make_dispatch, access or AccessRules(), undo
+                config, clock or SystemClock(), ids or Ids(), make_dispatch, access or AccessRules(), route, undo
             )
         except KafkaError as e:
             raise StartError(e.message) from e
@@ -87,6 +94,7 @@ async def _start(
     ids: Ids,
     make_dispatch: MakeDispatch,
     access: AccessRules,
+    route: Route,
     undo: AsyncExitStack,
 ) -> Broker:
     config.require_no_refusals()
@@ -106,7 +114,7 @@ async def _start(
         config_for=configs.log_config,
         recovery_threads_per_dir=configs.broker.integer("num.recovery.threads.per.data.dir"),
     )
-    broker = _build(broker_id, cluster_id, clock, ids, configs, access, log_dirs, store, undo)
+    broker = _build(broker_id, cluster_id, clock, ids, configs, access, log_dirs, store, route, undo)
     server = Server(make_dispatch(broker, broker.handlers), limits=connection_limits(broker.config))
     undo.push_async_callback(_stop_serving, broker, server)
     broker.endpoints = _bind(server, broker.config)
@@ -179,6 +187,7 @@ def _build(
     access: AccessRules,
     log_dirs: LogDirs,
     store: MetadataStore,
+    route: Route,
     undo: AsyncExitStack,
 ) -> Broker:
     config = configs.broker
@@ -199,7 +208,12 @@ def _build(
     groups = GroupCoordinator(config, configs.consumer_timeouts, image, replicas, parked, clock, tasks)
     markers = Markers(replicas, parked, clock, groups.runtime)
     orders = Orders(replicas, image, on_metadata=_on_metadata(configs, groups))
-    peers = Peers(broker_id, lambda peer: _address_of(peer, config.inter_broker_listener_name, image, controller))
+
+    def address_of(peer: int) -> Endpoint | None:
+        endpoint = _address_of(peer, config.inter_broker_listener_name, image, controller)
+        return None if endpoint is None else route(peer, endpoint)
+
+    peers = Peers(broker_id, address_of)
     undo.callback(peers.close)
     controller = Controller(
         broker_id,
@@ -329,6 +343,11 @@ def _registration(broker: Broker, store: MetadataStore) -> Registration:
 
 
 async def _stop_serving(broker: Broker, server: Server) -> None:
+    if broker.is_killed:
+        server.close()
+        await broker.replica_moves.stop()
+        broker.replicas.log_dirs.close(clean=False)
+        return
     await leave_cluster(broker)
     await broker.replica_moves.stop()
     # The server stops taking requests first; then whoever waits is answered, so that nobody is waited for.

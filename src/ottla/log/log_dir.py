@@ -427,12 +427,13 @@ class LogDirs:
                 raise LogDirError(f"cannot write the checkpoints of {path}: {e.strerror or e}") from e
 
     def close(self, *, clean: bool = True) -> None:
-        """Leave the directories. After a clean close the next start trusts what it finds."""
+        """Leave the directories, once. After a clean close the next start trusts what it finds."""
         for path in self.usable_paths if self._is_loaded and clean else []:
             try:
                 self._close_dir(path)
             except LogDirError as e:
                 _log.error("%s will be checked at the next start: %s", path, e.message)
+        self._is_loaded = False
         with self._lock:
             self._logs.clear()
             self._logs_in.clear()

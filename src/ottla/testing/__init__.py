@@ -1,7 +1,7 @@
-"""A real broker for the tests of other people's code: in this process, on a free port, with faults on demand.
+"""Real brokers for the tests of other people's code: in this process, on free ports, with faults on demand.
 
-`EmbeddedBroker` is a context manager for any test runner; pytest finds the fixtures of `plugin` by itself. What is
-exported here is imported when it is asked for, because every run of pytest imports this package.
+`EmbeddedBroker` and `EmbeddedCluster` are context managers for any test runner; pytest finds the fixtures of `plugin`
+by itself. What is exported here is imported when it is asked for, because every run of pytest imports this package.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ottla.base.clock import ManualClock
     from ottla.base.errors import ErrorCode
+    from ottla.testing.cluster import EmbeddedCluster
     from ottla.testing.embedded import EmbeddedBroker
     from ottla.testing.faults import Fault, Faults
     from ottla.testing.proxy import CALM, FaultProxy, NetworkFaults
@@ -21,6 +22,7 @@ __all__ = [
     "CALM",
     "ApiKey",
     "EmbeddedBroker",
+    "EmbeddedCluster",
     "ErrorCode",
     "Fault",
     "FaultProxy",
@@ -33,6 +35,7 @@ _HOMES = {
     "CALM": "ottla.testing.proxy",
     "ApiKey": "ottla.wire.api_keys",
     "EmbeddedBroker": "ottla.testing.embedded",
+    "EmbeddedCluster": "ottla.testing.cluster",
     "ErrorCode": "ottla.base.errors",
     "Fault": "ottla.testing.faults",
     "FaultProxy": "ottla.testing.proxy",

@@ -20,7 +20,7 @@ from ottla.base.types import TopicPartition
 from ottla.broker.admission import AccessRules
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.node import Broker
-from ottla.broker.startup import start_broker
+from ottla.broker.startup import Route, direct_route, start_broker
 from ottla.client.core.settings import merge_settings
 from ottla.machines.cluster.controller import DemotionAsked, ElectionAsked, ElectionKind
 from ottla.machines.cluster.state import ClusterState
@@ -51,7 +51,7 @@ class EmbeddedBroker:
     with the broker. `clock` is what the broker takes the time of records from, and the age of offsets and transactions:
     give it a ManualClock to own it. How long it waits for a client or a timer is always real time. With `network`, a
     proxy that is running, the clients that come through it are told to come back the same way. `access` says who may
-    do what, and how fast; without it everybody may do everything.
+    do what, and how fast; without it everybody may do everything. `route` says how it reaches other brokers.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class EmbeddedBroker:
         clock: Clock | None = None,
         network: FaultProxy | None = None,
         access: AccessRules | None = None,
+        route: Route = direct_route,
     ) -> None:
         self.faults = Faults()
         self._given_dir = None if data_dir is None else Path(data_dir)
@@ -70,12 +71,16 @@ class EmbeddedBroker:
         self._clock = clock
         self._network = network
         self._access = access
+        self._route = route
         self._port = 0
         self._names = itertools.count(1)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._broker: Broker | None = None
+        self._paused: threading.Event | None = None
+        """Set to let a paused broker go on."""
+        self._must_die = False
 
     # Life
 
@@ -94,13 +99,54 @@ class EmbeddedBroker:
 
     def stop(self) -> None:
         """Stops cleanly and removes the temporary directory; the second time it does nothing."""
+        self.resume()
         self._stop_thread()
         self._remove_own_dir()
 
     def restart(self) -> None:
         """Stops and starts again on the same port with the same data: clients have to find their way back."""
+        self.resume()
         self._stop_thread()
         self.start()
+
+    def kill(self) -> None:
+        """Ends it at once, as `kill -9` ends a process: connections break, nothing is answered, handed over or noted.
+
+        `restart` brings it back, with what is in its files.
+        """
+        self._must_die = True
+        self.resume()
+        self._stop_thread()
+
+    def pause(self) -> None:
+        """From now on it stands still, as a stopped process does: clients can connect, but nobody answers.
+
+        The session of a broker that is one of several may expire meanwhile. `resume` ends it.
+        """
+        if self._paused is not None:
+            return
+        loop = self._running_loop
+        paused = self._paused = threading.Event()
+        stands_still = threading.Event()
+
+        def stand_still() -> None:
+            stands_still.set()
+            paused.wait()
+
+        loop.call_soon_threadsafe(stand_still)
+        if not stands_still.wait(_CALL_TIMEOUT_S):
+            raise RuntimeError(f"the broker did not come to a halt within {_CALL_TIMEOUT_S} s")
+
+    def resume(self) -> None:
+        """Goes on after `pause`; without one it does nothing."""
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            paused.set()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it answers: it was started, and is neither ended nor paused."""
+        return self._thread is not None and self._paused is None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -135,7 +181,7 @@ class EmbeddedBroker:
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> str:
         """Creates a topic and returns its name. Raises KafkaError if it cannot be."""
         configs = {key: str(value) for key, value in (config or {}).items()}
-        self.call(self._running.topic_admin.create(NewTopic(name, partitions, 1, configs=configs)))
+        self.call(self.running.topic_admin.create(NewTopic(name, partitions, 1, configs=configs)))
         return name
 
     def new_topic(
@@ -157,18 +203,29 @@ class EmbeddedBroker:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine in the broker's loop and waits for its result."""
-        if self._loop is None or self._thread is None:
+        try:
+            loop = self._running_loop
+        except RuntimeError:
             work.close()
-            raise RuntimeError("this broker is not running")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_TIMEOUT_S)
+            raise
+        return asyncio.run_coroutine_threadsafe(work, loop).result(_CALL_TIMEOUT_S)
 
     # Inside
 
     @property
-    def _running(self) -> Broker:
+    def running(self) -> Broker:
+        """The broker itself, for `call`: it lives in another thread."""
         if self._broker is None:
             raise RuntimeError("this broker is not running")
         return self._broker
+
+    @property
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None or self._thread is None:
+            raise RuntimeError("this broker is not running")
+        if self._paused is not None:
+            raise RuntimeError("this broker is paused, and answers nothing before resume()")
+        return self._loop
 
     def _broker_config(self) -> BrokerConfig:
         settings = {
@@ -182,7 +239,8 @@ class EmbeddedBroker:
 
     def _start_thread(self, config: BrokerConfig) -> None:
         started: Future[Broker] = Future()
-        thread = threading.Thread(target=self._run, args=(config, started), name="ottla-broker", daemon=True)
+        name = "ottla-broker" if config.broker_id is None else f"ottla-broker-{config.broker_id}"
+        thread = threading.Thread(target=self._run, args=(config, started), name=name, daemon=True)
         thread.start()
         try:
             self._broker = started.result(_CALL_TIMEOUT_S)
@@ -199,7 +257,11 @@ class EmbeddedBroker:
     async def _serve(self, config: BrokerConfig, started: Future[Broker]) -> None:
         try:
             broker = await start_broker(
-                config, clock=self._clock, make_dispatch=self.faults.make_dispatch, access=self._access
+                config,
+                clock=self._clock,
+                make_dispatch=self.faults.make_dispatch,
+                access=self._access,
+                route=self._route,
             )
         except BaseException as e:
             started.set_exception(e)
@@ -209,7 +271,7 @@ class EmbeddedBroker:
         started.set_result(broker)
         await self._stopping.wait()
         self.faults.let_go()
-        await broker.stop()
+        await (broker.kill() if self._must_die else broker.stop())
 
     async def _demote(self, tp: TopicPartition) -> None:
         await self._change_leader(tp, DemotionAsked(tp))
@@ -218,7 +280,7 @@ class EmbeddedBroker:
         await self._change_leader(tp, ElectionAsked((tp,), ElectionKind.ANEW))
 
     async def _change_leader(self, tp: TopicPartition, event: DemotionAsked | ElectionAsked) -> None:
-        controller = self._running.controller
+        controller = self.running.controller
         _check_exists(controller.state, tp)
         await controller.submit(event)
         await controller.delivered([controller.broker_id])
@@ -234,6 +296,7 @@ class EmbeddedBroker:
         if thread.is_alive():
             raise RuntimeError(f"the broker did not stop within {_CALL_TIMEOUT_S} s")
         self._broker = self._loop = self._stopping = None
+        self._must_die = False
 
     def _remove_own_dir(self) -> None:
         directory, self._own_dir = self._own_dir, None

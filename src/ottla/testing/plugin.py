@@ -1,8 +1,8 @@
 """Fixtures for pytest, which finds them where Ottla is installed.
 
 `ottla_broker` is one broker for the whole session, `ottla_fresh` (or `ottla`) one for each test; `ottla_config`,
-`ottla_clock` and `ottla_network` shape them. This module is imported by every run of pytest, so it imports the broker
-only when a fixture is used.
+`ottla_clock` and `ottla_network` shape them. `ottla_cluster` is three brokers for each test. This module is imported by
+every run of pytest, so it imports the broker only when a fixture is used.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ottla.base.clock import ManualClock
+    from ottla.testing.cluster import EmbeddedCluster
     from ottla.testing.embedded import EmbeddedBroker
     from ottla.testing.proxy import FaultProxy
 
@@ -64,17 +65,31 @@ def ottla_fresh(request: pytest.FixtureRequest, ottla_config: Mapping[str, objec
     """A broker of the test's own, without any data. `@pytest.mark.ottla({"num.partitions": 3})` adds settings."""
     from ottla.testing.embedded import EmbeddedBroker
 
-    config = dict(ottla_config)
-    for mark in reversed(list(request.node.iter_markers("ottla"))):
-        config |= _settings_of(mark)
     clock: ManualClock | None = None
     if "ottla_clock" in request.fixturenames:
         clock = request.getfixturevalue("ottla_clock")
     network: FaultProxy | None = None
     if "ottla_network" in request.fixturenames:
         network = request.getfixturevalue("ottla_network")
-    with EmbeddedBroker(config=config, clock=clock, network=network) as broker:
+    with EmbeddedBroker(config=_settings_for(request, ottla_config), clock=clock, network=network) as broker:
         yield broker
+
+
+@pytest.fixture
+def ottla_cluster(request: pytest.FixtureRequest, ottla_config: Mapping[str, object]) -> Iterator[EmbeddedCluster]:
+    """Three brokers that replicate, the test's own. `@pytest.mark.ottla({"min.insync.replicas": 2})` adds settings."""
+    from ottla.testing.cluster import EmbeddedCluster
+
+    with EmbeddedCluster(config=_settings_for(request, ottla_config)) as cluster:
+        yield cluster
+
+
+def _settings_for(request: pytest.FixtureRequest, config: Mapping[str, object]) -> dict[str, object]:
+    """Of all tests, and of the marks of this one."""
+    settings = dict(config)
+    for mark in reversed(list(request.node.iter_markers("ottla"))):
+        settings |= _settings_of(mark)
+    return settings
 
 
 def _settings_of(mark: pytest.Mark) -> Mapping[str, object]:
@@ -87,4 +102,6 @@ def _settings_of(mark: pytest.Mark) -> Mapping[str, object]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "ottla(settings): settings of this test's own `ottla` broker, by Kafka's names")
+    config.addinivalue_line(
+        "markers", "ottla(settings): settings of this test's own `ottla` or `ottla_cluster`, by Kafka's names"
+    )

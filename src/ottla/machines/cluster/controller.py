@@ -62,6 +62,13 @@ class DemotionAsked(NamedTuple):
     tp: TopicPartition
 
 
+class LeaderAsked(NamedTuple):
+    """A certain member of the in-sync set is to lead."""
+
+    tp: TopicPartition
+    broker_id: int
+
+
 class ShutdownAsked(NamedTuple):
     """A broker is about to stop and wants its leaderships taken over. Answered with the partitions it still leads,
     because nobody else may."""
@@ -85,7 +92,7 @@ class IsrAsked(NamedTuple):
     proposals: tuple[ProposedIsr, ...]
 
 
-Event = TakenOver | BrokersChanged | ElectionAsked | DemotionAsked | ShutdownAsked | IsrAsked | TopicEvent
+Event = TakenOver | BrokersChanged | ElectionAsked | DemotionAsked | LeaderAsked | ShutdownAsked | IsrAsked | TopicEvent
 
 
 def decide(state: ClusterState, event: Event, unclean_allowed: UncleanAllowed) -> Decision:
@@ -98,6 +105,8 @@ def decide(state: ClusterState, event: Event, unclean_allowed: UncleanAllowed) -
             return _elect_as_asked(state, partitions, kind, unclean_allowed)
         case DemotionAsked(tp):
             return _demote(state, tp)
+        case LeaderAsked(tp, broker_id):
+            return _give_leader(state, tp, broker_id)
         case ShutdownAsked():
             return _relieve(state, event)
         case IsrAsked():
@@ -195,10 +204,23 @@ def _prefer(
 
 
 def _demote(state: ClusterState, tp: TopicPartition) -> Decision:
-    partition = _known(state, tp)
-    if partition is None:
-        raise KafkaError(f"there is no partition {tp}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = _required(state, tp)
     decision = Decision([_write(tp, partition, Elected(NO_LEADER, list(partition.isr)))])
+    _tell_of_moves(decision, state)
+    return decision
+
+
+def _give_leader(state: ClusterState, tp: TopicPartition, broker_id: int) -> Decision:
+    partition = _required(state, tp)
+    in_sync = [member for member in partition.isr if member in state.brokers]
+    if broker_id not in in_sync:
+        raise KafkaError(
+            f"broker {broker_id} cannot lead {tp}: only {in_sync} are alive and in sync",
+            code=ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        )
+    decision = Decision()
+    if partition.leader != broker_id:
+        decision.changes.append(_write(tp, partition, Elected(broker_id, in_sync)))
     _tell_of_moves(decision, state)
     return decision
 
@@ -275,6 +297,13 @@ def _always(topic: str) -> bool:
 
 def _known(state: ClusterState, tp: TopicPartition) -> PartitionState | None:
     return None if tp.topic in state.pending_deletions else state.partition(tp)
+
+
+def _required(state: ClusterState, tp: TopicPartition) -> PartitionState:
+    partition = _known(state, tp)
+    if partition is None:
+        raise KafkaError(f"there is no partition {tp}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return partition
 
 
 def _elect(

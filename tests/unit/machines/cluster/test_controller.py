@@ -19,6 +19,7 @@ from ottla.machines.cluster.controller import (
     ElectionKind,
     Event,
     IsrAsked,
+    LeaderAsked,
     ProposedIsr,
     ShutdownAsked,
     TakenOver,
@@ -196,6 +197,22 @@ def test_a_partition_can_be_left_without_a_leader() -> None:
     with pytest.raises(KafkaError) as refused:
         world.happens(DemotionAsked(T1))
     assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_member_of_the_in_sync_set_can_be_asked_to_lead() -> None:
+    world = World(1, 2, 3)
+    world.create("t", {0: [1, 2]})
+    world.happens(LeaderAsked(T0, 2))
+    assert world.of(T0)[1:4] == (2, 1, (1, 2))
+    assert world.told(TellRoles) == {1: {T0}, 2: {T0}}
+    assert world.told(TellMetadata) == {1: {T0}, 2: {T0}, 3: {T0}}
+    world.happens(LeaderAsked(T0, 2))
+    assert world.of(T0)[1:4] == (2, 1, (1, 2)), "it leads already"
+    world.brokers(b1=None)
+    for broker_id in (1, 3):
+        with pytest.raises(KafkaError) as refused:
+            world.happens(LeaderAsked(T0, broker_id))
+        assert refused.value.code == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize(
