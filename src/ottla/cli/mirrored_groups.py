@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli.columns import print_columns
 from ottla.cli.terminal import UsageError
 
 if TYPE_CHECKING:
@@ -65,12 +66,10 @@ def _choose(pipeline: Pipeline, name: str | None) -> Mirror:
 
 
 def _show(translations: list[Translation]) -> None:
-    rows = [_COLUMNS] if translations else []
+    rows = []
     for one in translations:
         current = "-" if one.current_offset is None else str(one.current_offset)
         source = (one.source.topic, str(one.source.partition), str(one.source_offset))
         target = (one.target.topic, str(one.target_offset), current)
         rows.append((one.group_id, *source, *target, one.verdict.value))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))] if rows else []
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_columns(_COLUMNS, rows)

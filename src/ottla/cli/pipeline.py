@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli import mirrored_groups
-from ottla.cli.terminal import INTERRUPTED, errors_told, fail, new_app, parse_pairs, run_app
+from ottla.cli.pipeline_file import FILE, SERVERS, SET, load_pipeline
+from ottla.cli.redrive import redrive
+from ottla.cli.terminal import INTERRUPTED, errors_told, new_app, run_app
 
 if TYPE_CHECKING:
-    from ottla.spark.pipeline.definition import Pipeline
     from ottla.spark.pipeline.runner import Runner
 
-_FILE = Annotated[Path, typer.Argument(help="the pipeline's YAML file")]
 _MASTER = Annotated[str | None, typer.Option(help="where Spark runs: local[4], spark://host:7077, …")]
-_SERVERS = Annotated[str | None, typer.Option(help="host:port of a broker, in place of the file's bootstrap.servers")]
-_SET = Annotated[list[str] | None, typer.Option("--set", help="key=value, repeatable: as if it were in the file")]
 _LOG = Annotated[Path | None, typer.Option(help="a file for what Spark and its tasks log; nothing is kept without")]
 
 
@@ -38,6 +36,7 @@ def main(arguments: list[str]) -> int:
     app = new_app()
     app.command("run", short_help="run a pipeline")(run)
     app.command("check", short_help="look for what would keep it from running")(check)
+    app.command("redrive", short_help="send dead letters back")(redrive)
     app.command("groups", short_help="move groups to the target of a mirror")(groups)
     app.callback(no_args_is_help=True)(_pipeline)
     return run_app(app, "pipeline", arguments)
@@ -48,11 +47,11 @@ def _pipeline() -> None:
 
 
 def run(
-    file: _FILE,
+    file: FILE,
     once: Annotated[bool, typer.Option("--once", help="read what is there, then end")] = False,
     master: _MASTER = None,
-    bootstrap_server: _SERVERS = None,
-    set_: _SET = None,
+    bootstrap_server: SERVERS = None,
+    set_: SET = None,
     output: Annotated[
         Output, typer.Option(help="how it is told how things go; auto: a table in a terminal")
     ] = Output.AUTO,
@@ -61,7 +60,7 @@ def run(
 ) -> None:
     """Run a pipeline until Ctrl-C, or with --once until nothing is left to read."""
     with errors_told():
-        pipeline = _load(file, bootstrap_server, set_)
+        pipeline = load_pipeline(file, bootstrap_server, set_)
         from ottla.spark.pipeline.display import choose_display
 
         model = pipeline.model()
@@ -75,47 +74,32 @@ def run(
 
 
 def check(
-    file: _FILE,
+    file: FILE,
     master: _MASTER = None,
-    bootstrap_server: _SERVERS = None,
-    set_: _SET = None,
+    bootstrap_server: SERVERS = None,
+    set_: SET = None,
 ) -> None:
     """Look for everything that would keep a pipeline from running, and start nothing."""
     with errors_told():
-        pipeline = _load(file, bootstrap_server, set_)
+        pipeline = load_pipeline(file, bootstrap_server, set_)
         pipeline.check(master=master)
         model = pipeline.model()
         print(f"{file}: fine, {len(model.flows)} flow{'s' if len(model.flows) != 1 else ''}")
 
 
 def groups(
-    file: _FILE,
+    file: FILE,
     group: mirrored_groups.GROUP = None,
     mirror: mirrored_groups.MIRROR = None,
     execute: mirrored_groups.EXECUTE = False,
     rewind: mirrored_groups.REWIND = False,
-    set_: _SET = None,
+    set_: SET = None,
 ) -> None:
     """Show where groups of a mirror's source go on reading on its target, and with --execute move them there."""
     with errors_told():
-        pipeline = _load(file, None, set_)
+        pipeline = load_pipeline(file, None, set_)
         if not mirrored_groups.move_groups(pipeline, group, mirror, execute=execute, rewind=rewind):
             raise SystemExit(1)
-
-
-def _load(file: Path, bootstrap_server: str | None, settings: list[str] | None) -> Pipeline:
-    overrides = list(parse_pairs("--set", settings or []).items())
-    if bootstrap_server is not None:
-        overrides.append(("kafka.bootstrap.servers", bootstrap_server))
-    try:
-        from ottla.spark.pipeline.definition import Pipeline
-        from ottla.spark.sessions import require_spark
-    except ImportError as e:
-        fail(f"pipelines need {e.name or 'PySpark'}; install what they need with: pip install 'ottla[spark]'")
-    require_spark()
-    pipeline = Pipeline.from_file(file, overrides)
-    pipeline.model()
-    return pipeline
 
 
 @contextmanager

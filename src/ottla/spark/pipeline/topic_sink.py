@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 
 
 class TopicSink:
-    def __init__(self, section: Section, topic: str, topic_key: str, partitions: int | None) -> None:
+    def __init__(
+        self, section: Section, topic: str, topic_key: str, partitions: int | None, others: Sequence[str] = ()
+    ) -> None:
+        """`others` are topics that are made together with it."""
         self._section = section
         self.topic = topic
         self._topic_key = topic_key
-        self._new_topic = None if partitions is None else NewTopic(topic, partitions)
+        made = () if partitions is None else (topic, *others)
+        self._new_topics = [NewTopic(name, partitions or 1) for name in made]
         self._client_options = client_options(section, PRODUCER_OPTIONS)
         self._format: SinkFormat | None = None
         self._key: str | None = None
@@ -51,26 +55,27 @@ class TopicSink:
         return made
 
     @classmethod
-    def for_dead_letters(cls, section: Section, topic: str) -> Self:
+    def for_dead_letters(cls, section: Section, topic: str, redrive_topic: str | None) -> Self:
         """The sink of a source's dead letters; `section` is the source's."""
-        made = cls(section, topic, "dead_letter", section.take("dead_letter_partitions", int, None))
+        others = [] if redrive_topic is None else [redrive_topic]
+        made = cls(section, topic, "dead_letter", section.take("dead_letter_partitions", int, None), others)
         for name in list(made._client_options):
             if name.removeprefix(CLIENT_PREFIX) not in PRODUCER_OPTIONS:
                 del made._client_options[name]
         return made
 
     def check(self) -> Sequence[Finding]:
-        found = find_missing_topics(self._client_options, [] if self._new_topic is not None else [self.topic])
+        found = find_missing_topics(self._client_options, [] if self._new_topics else [self.topic])
         from_topic = [self._section.problem(self._topic_key, sentence) for sentence in found]
         return from_topic if self._format is None else [*from_topic, *self._format.check()]
 
     @property
-    def makes_topic(self) -> bool:
-        return self._new_topic is not None
+    def made_topics(self) -> list[str]:
+        return [topic.name for topic in self._new_topics]
 
     def prepare(self) -> None:
-        if self._new_topic is not None:
-            create_topic(self._client_options, self._new_topic)
+        for topic in self._new_topics:
+            create_topic(self._client_options, topic)
         if self._format is not None:
             self._format.prepare()
 

@@ -37,11 +37,17 @@ class TopicSource:
         self._section = section
         self.client_options = client_options(section, CONSUMER_OPTIONS)
         self._selection_key = self._take_selection_key()
+        self.redrive_topic = section.take("redrive_topic", str, None)
+        """Where dead letters of this source alone may be sent back to; one of `topics`."""
         self.topics = self._take_topics()
-        self.pattern = section.take("pattern", str, None)
+        self.pattern = self._take_pattern()
         self._format = take_source_format(section)
         self._metadata = tuple(section.take("metadata", list[str], []))
         self._check_metadata()
+        self.dead_letter_topic = section.take("dead_letter", str, None)
+        if self.dead_letter_topic is not None:
+            # Letters come back in transactions, and one that was given up must not be read.
+            self.client_options.setdefault(f"{CLIENT_PREFIX}isolation.level", "read_committed")
         self._sink = self._take_dead_letter_sink()
         self._skips = section.take_choice("bad_records", ("fail", "skip"), "fail") == "skip"
         if self._skips and self._sink is not None:
@@ -63,7 +69,14 @@ class TopicSource:
 
     def _take_topics(self) -> list[str]:
         one = self._section.take("topic", str, None)
-        return [one] if one is not None else self._section.take("topics", list[str], [])
+        named = [one] if one is not None else self._section.take("topics", list[str], [])
+        return named if self.redrive_topic is None else [*named, self.redrive_topic]
+
+    def _take_pattern(self) -> str | None:
+        pattern = self._section.take("pattern", str, None)
+        if pattern is None or self.redrive_topic is None:
+            return pattern
+        return f"(?:{pattern})|{re.escape(self.redrive_topic)}"
 
     def _check_metadata(self) -> None:
         for name in self._metadata:
@@ -73,12 +86,14 @@ class TopicSource:
             self._section.fail("metadata", "format raw has all columns of a record as they are")
 
     def _take_dead_letter_sink(self) -> TopicSink | None:
-        topic = self._section.take("dead_letter", str, None)
+        topic = self.dead_letter_topic
         if topic is None:
+            if self.redrive_topic is not None:
+                self._section.fail("redrive_topic", "without a 'dead_letter' topic there is nothing to send back")
             return None
         if self._format is None:
             self._section.fail("dead_letter", "format raw reads every record; there are no bad ones to set aside")
-        return TopicSink.for_dead_letters(self._section, topic)
+        return TopicSink.for_dead_letters(self._section, topic, self.redrive_topic)
 
     def _take_options(self) -> dict[str, str]:
         section = self._section
@@ -115,8 +130,12 @@ class TopicSource:
         self._expected = frozenset(topics)
 
     def check(self) -> Sequence[Finding]:
-        found = find_missing_topics(self.client_options, [name for name in self.topics if name not in self._expected])
+        awaited = {*self._expected, self.redrive_topic}
+        found = find_missing_topics(self.client_options, [name for name in self.topics if name not in awaited])
         from_topic = [self._section.problem(self._selection_key, sentence) for sentence in found]
+        if not found and self.redrive_topic is not None and self.redrive_topic not in self._expected:
+            found = find_missing_topics(self.client_options, [self.redrive_topic])
+            from_topic = [self._section.problem("redrive_topic", sentence) for sentence in found]
         return from_topic if self._format is None else [*from_topic, *self._format.check()]
 
     @property
@@ -141,7 +160,8 @@ class TopicSource:
     def load_dead_letters(self, spark: SparkSession) -> DataFrame:
         assert self._format is not None
         records = spark.readStream.format(FORMAT_NAME).options(**self._options).load()
-        return dead_letter_rows(self._format.decode(records), source=self._section.title)
+        decoded = self._format.decode(records)
+        return dead_letter_rows(decoded, source=self._section.title, redrive_topic=self.redrive_topic)
 
     def _columns(self) -> StructType:
         """What has to be fetched; a raw record is wanted as a whole."""
@@ -157,7 +177,7 @@ class TopicSource:
     @property
     def _only_topic(self) -> str | None:
         """The topic of every record, where it need not be asked for with each."""
-        return self.topics[0] if len(self.topics) == 1 else None
+        return self.topics[0] if self.pattern is None and len(self.topics) == 1 else None
 
     def _good_rows(self, records: DataFrame) -> DataFrame:
         if self._format is None:

@@ -1,0 +1,21 @@
+"""Moments as people write them on a command line."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from ottla.cli.terminal import UsageError
+
+
+def parse_time_ms(option: str, text: str) -> int:
+    """`2026-03-01`, `2026-03-01T12:00`, with a zone or in UTC; or milliseconds since 1970."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r} is no time: write 2026-03-01, 2026-03-01T12:00 or 2026-03-01T12:00+01:00 (UTC without "
+            "a zone), or milliseconds since 1970"
+        ) from None
+    return int((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1000)
