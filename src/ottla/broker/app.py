@@ -54,11 +54,13 @@ async def _run(config: BrokerConfig, access: AccessRules | None) -> int:
     try:
         _announce(broker, _ms_since(began))
         _calm_the_collector()
-        ends = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(broker.failed.wait())]
+        ends = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed, broker.orphaned)]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
             end.cancel()
     finally:
+        if broker.orphaned.is_set():
+            log.error("stopping, because the process that started this broker's cluster is gone")
         began = time.monotonic()
         await broker.stop()
     if broker.failed.is_set():

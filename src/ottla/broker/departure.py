@@ -22,7 +22,7 @@ async def leave_cluster(broker: Broker) -> None:
     """Returns when others lead, or when it is clear that nobody can."""
     config = broker.config
     has_others = len(broker.image.brokers) > 1
-    if not has_others or not config.flag("controlled.shutdown.enable"):
+    if not has_others or broker.orphaned.is_set() or not config.flag("controlled.shutdown.enable"):
         return
     attempts = config.integer("controlled.shutdown.max.retries")
     for attempt in range(attempts):

@@ -64,6 +64,8 @@ class Broker:
     slow_requests: SlowRequests
     failed: asyncio.Event
     """Set when the broker cannot go on: every log directory has failed."""
+    orphaned: asyncio.Event
+    """Set when whoever ran this broker and its metadata store is gone: nothing can be decided any more."""
     undo: AsyncExitStack
     """What stops the parts, in the reverse order of their start."""
     endpoints: list[Endpoint] = field(default_factory=list)

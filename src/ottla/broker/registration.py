@@ -33,7 +33,9 @@ class Registration:
         orders: Orders,
         replicas: Replicas,
         controller: Controller,
+        on_orphaned: Callable[[], None],
     ) -> None:
+        """`on_orphaned` is told that there will be no session any more."""
         self._broker_id = broker_id
         self._path = f"{paths.BROKER_IDS}/{broker_id}"
         self._store = store
@@ -43,6 +45,7 @@ class Registration:
         self._orders = orders
         self._replicas = replicas
         self._controller = controller
+        self._on_orphaned = on_orphaned
 
     async def begin(self) -> None:
         """Raises StartError if another live broker has this id."""
@@ -73,6 +76,8 @@ class Registration:
             self._replicas.drop_roles()
         elif event is SessionEvent.RENEWED:
             self._tasks.spawn(self._return())
+        elif event is SessionEvent.ENDED:
+            self._on_orphaned()
 
     async def _return(self) -> None:
         try:

@@ -277,6 +277,7 @@ def _build(
         tasks=tasks,
         slow_requests=SlowRequests(lambda: configs.broker.integer("ottla.slow.request.ms")),
         failed=failed,
+        orphaned=asyncio.Event(),
         undo=undo,
     )
 
@@ -339,6 +340,7 @@ def _registration(broker: Broker, store: MetadataStore) -> Registration:
         orders=broker.orders,
         replicas=broker.replicas,
         controller=broker.controller,
+        on_orphaned=broker.orphaned.set,
     )
 
 

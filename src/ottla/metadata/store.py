@@ -120,6 +120,8 @@ class SessionEvent(Enum):
     """The session is over: its ephemeral nodes are gone."""
     RENEWED = "renewed"
     """A new session has begun, with nothing in it; watches go on, and have missed what happened meanwhile."""
+    ENDED = "ended"
+    """There will be no other session: the process that served the store is gone. Only a served store says so."""
 
 
 SessionListener = Callable[[SessionEvent], None]

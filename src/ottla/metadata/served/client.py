@@ -14,6 +14,7 @@ from ottla.base.errors import StartError
 from ottla.metadata.served import frames
 from ottla.metadata.served.address import short_path
 from ottla.metadata.served.frames import Frame, FrameError
+from ottla.metadata.served.process import ServingProcess
 from ottla.metadata.store import (
     PERSISTENT,
     Committed,
@@ -45,6 +46,7 @@ class ServedStore:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Frame]] = {}
         self._writer: asyncio.StreamWriter | None = None
+        self._server: ServingProcess | None = None
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
@@ -85,6 +87,8 @@ class ServedStore:
             with suppress(asyncio.CancelledError):
                 await self._task
         await self._hang_up()
+        if self._server is not None:
+            self._server.close()
 
     # The connection
 
@@ -93,10 +97,13 @@ class ServedStore:
             reader, writer = await asyncio.open_unix_connection(path, limit=_READ_LIMIT)
         writer.write(frames.encode({"session_timeout_ms": self._session_timeout_ms}))
         greeting = await frames.read(reader)
-        if greeting is None or "session" not in greeting:
+        if greeting is None or not greeting.keys() >= {"session", "process"}:
             writer.close()
             raise FrameError("it answers something else")
         self.session_id = int(greeting["session"])
+        if self._server is not None:
+            self._server.close()
+        self._server = ServingProcess(int(greeting["process"]))
         self._writer = writer
         return reader
 
@@ -106,19 +113,27 @@ class ServedStore:
             # The server ends a session with its connection, so there is nothing to resume.
             await self._hang_up()
             self._tell_listeners(SessionEvent.LOST)
-            reader = await self._reopen()
+            reopened = await self._reopen()
+            if reopened is None:
+                self._tell_listeners(SessionEvent.ENDED)
+                return
+            reader = reopened
             self._tell_listeners(SessionEvent.RENEWED)
             self._watchers.tell_all()
 
-    async def _reopen(self) -> asyncio.StreamReader:
+    async def _reopen(self) -> asyncio.StreamReader | None:
+        """None if the process that served the store is gone: nobody else may serve it to this broker."""
         wait_ms = _RECONNECT_MS
         while True:
+            # A process that dies closes its connections a moment before it is gone.
+            await asyncio.sleep(wait_ms / 1000)
+            if self._server is not None and self._server.is_gone:
+                return None
             try:
                 return await self._open()
             except (OSError, FrameError) as e:
-                _log.warning("%s, next try in %d ms: %s", _UNREACHABLE, wait_ms, e)
-                await asyncio.sleep(wait_ms / 1000)
                 wait_ms = min(wait_ms * 2, _RECONNECT_MS_MAX)
+                _log.warning("%s, next try in %d ms: %s", _UNREACHABLE, wait_ms, e)
 
     async def _follow(self, reader: asyncio.StreamReader) -> None:
         """Takes what the server sends until the connection ends, and lets it hear of this client."""

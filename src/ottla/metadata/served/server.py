@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -124,7 +125,7 @@ class _Connection:
             timeout_s = max(_integer(hello, "session_timeout_ms"), MIN_TIMEOUT_MS) / 1000
             session = await store.new_session()
             self.session_id = session.session_id
-            self.send({"session": self.session_id})
+            self.send({"session": self.session_id, "process": os.getpid()})
             while (frame := await asyncio.wait_for(frames.read(self._reader), timeout_s)) is not None:
                 if "id" in frame:
                     answer = await self._answer(session, frame)
