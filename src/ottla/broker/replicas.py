@@ -21,6 +21,7 @@ from ottla.log.log_dir import LogDirs
 from ottla.log.partition_log import AppendInfo, Origin, PartitionLog
 from ottla.machines.replication.isr import ProposeIsr
 from ottla.machines.replication.leader import PartitionLeader
+from ottla.machines.replication.order_rules import HeldReplica, why_role_refused, why_stop_refused
 from ottla.wire.apis.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from ottla.wire.apis.stop_replica import StopReplicaRequest
 from ottla.wire.fused.produce import AppendedReply
@@ -35,6 +36,7 @@ class Partition(Waitable):
     """One replica. `leader` is the machine that runs while this broker leads, else None."""
 
     __slots__ = (
+        "has_role",
         "is_offline",
         "leader",
         "leader_epoch",
@@ -54,6 +56,8 @@ class Partition(Waitable):
         self.leader: PartitionLeader | None = None
         self.leader_id = -1
         self.leader_epoch = -1
+        self.has_role = False
+        """Whether the controller's last word about it is in force."""
         self.produce_replies: dict[int, AppendedReply] = {}
         """What all replies to plain appends have in common, by version."""
         self.verified_producers: dict[int, int] = {}
@@ -68,6 +72,12 @@ class Partition(Waitable):
             raise KafkaError(
                 code=ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
             )
+
+
+def _held(partition: Partition | None) -> HeldReplica | None:
+    if partition is None:
+        return None
+    return HeldReplica(partition.topic_id, partition.leader_epoch, partition.has_role, partition.is_offline)
 
 
 def not_leader(partition: Partition) -> KafkaError:
@@ -223,13 +233,20 @@ class Replicas:
 
     # Copies
 
-    def follower_fetched(self, partition: Partition, replica: int, offset: int, log_start_offset: int) -> None:
+    def follower_fetched(
+        self, partition: Partition, replica: int, offset: int, log_start_offset: int, broker_epoch: int
+    ) -> None:
         """A follower asks for `offset`, so it has all before."""
         leader = partition.leader
         if leader is None:
             raise not_leader(partition)
         proposal = leader.follower_fetched(
-            replica, offset, log_start_offset, now_ms=self._clock.monotonic_ms(), lag_ms_max=self.lag_ms_max()
+            replica,
+            offset,
+            log_start_offset,
+            broker_epoch=broker_epoch,
+            now_ms=self._clock.monotonic_ms(),
+            lag_ms_max=self.lag_ms_max(),
         )
         self._advance(partition, leader)
         if proposal is not None:
@@ -280,12 +297,16 @@ class Replicas:
     def drop_roles(self) -> None:
         """Others may lead by now what this broker has led: nothing is led or followed until the controller says so."""
         for partition in list(self):
-            partition.leader = None
-            partition.leader_id = _NOBODY
-            self.following.forget(partition.tp)
-            self._parked.moved(partition)
-            if partition.tp.topic in self._watchers:
-                self._watchers[partition.tp.topic].partition_changed(partition)
+            partition.has_role = False
+            self._take_role(partition)
+
+    def _take_role(self, partition: Partition) -> None:
+        partition.leader = None
+        partition.leader_id = _NOBODY
+        self.following.forget(partition.tp)
+        self._parked.moved(partition)
+        if partition.tp.topic in self._watchers:
+            self._watchers[partition.tp.topic].partition_changed(partition)
 
     def moved(self, partition: Partition) -> None:
         """Something of the partition besides its records has changed: let waiters look."""
@@ -297,12 +318,20 @@ class Replicas:
         for topic in request.topic_states:
             for state in topic.partition_states:
                 tp = TopicPartition(topic.topic_name, state.partition_index)
-                try:
-                    await self._apply(tp, topic.topic_id, state)
-                    outcome[tp] = ErrorCode.NONE
-                except KafkaError as e:
-                    log.error("%s: cannot take the role given by the controller: %s", tp, e.message)
-                    outcome[tp] = e.code
+                held = _held(self.find(*tp))
+                code = why_role_refused(self.broker_id, held, topic.topic_id, state.leader_epoch, state.replicas)
+                reason = code.name
+                if code == ErrorCode.NONE:
+                    try:
+                        await self._apply(tp, topic.topic_id, state)
+                    except KafkaError as e:
+                        code, reason = e.code, e.message
+                outcome[tp] = code
+                is_repeated = (
+                    code == ErrorCode.STALE_CONTROLLER_EPOCH and held and held.leader_epoch == state.leader_epoch
+                )
+                if code != ErrorCode.NONE and not is_repeated:
+                    log.error("%s: cannot take the role given by the controller: %s", tp, reason)
         return outcome
 
     async def apply_stop_replica(self, request: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
@@ -311,8 +340,14 @@ class Replicas:
         for topic in request.topic_states:
             for state in topic.partition_states:
                 tp = TopicPartition(topic.topic_name, state.partition_index)
-                self._stop(tp, delete=state.delete_partition)
-                outcome[tp] = ErrorCode.NONE
+                partition = self.find(*tp)
+                outcome[tp] = why_stop_refused(_held(partition), state.leader_epoch)
+                if outcome[tp] != ErrorCode.NONE:
+                    log.error("%s: is not stopped, for the order is older than its role", tp)
+                elif state.delete_partition:
+                    self._delete(tp)
+                elif partition is not None:
+                    self._take_role(partition)
         return outcome
 
     def topics(self) -> list[str]:
@@ -335,8 +370,6 @@ class Replicas:
         if partition is None:
             partition = Partition(tp, topic_id, await self._open_log(tp, topic_id, is_new=state.is_new))
             self._topics.setdefault(tp.topic, {})[tp.partition] = partition
-        elif state.leader_epoch < partition.leader_epoch:
-            raise KafkaError(code=ErrorCode.STALE_CONTROLLER_EPOCH)
         partition.leader_id = state.leader
         if state.leader == self.broker_id:
             self.following.forget(tp)
@@ -345,18 +378,13 @@ class Replicas:
             partition.leader = None
             partition.leader_epoch = state.leader_epoch
             self.following.follow(partition)
+        partition.has_role = True
         self._parked.moved(partition)
         watcher = self._watchers.get(tp.topic)
         if watcher is not None:
             watcher.partition_changed(partition)
 
     def _lead(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
-        leader = partition.leader
-        if leader is not None and partition.leader_epoch == state.leader_epoch:
-            leader.isr_confirmed(state.isr, state.partition_epoch)
-            leader.replicas_changed(state.replicas, self._clock.monotonic_ms())
-            self._advance(partition, leader)
-            return
         partition.log.begin_leader_epoch(state.leader_epoch)
         partition.leader = PartitionLeader(
             local_id=self.broker_id,
@@ -395,7 +423,7 @@ class Replicas:
             await asyncio.to_thread(found.assign_topic_id, topic_id)
         return found
 
-    def _stop(self, tp: TopicPartition, *, delete: bool) -> None:
+    def _delete(self, tp: TopicPartition) -> None:
         self._offline.discard(tp)
         partitions = self._topics.get(tp.topic, {})
         partition = partitions.pop(tp.partition, None)
@@ -407,7 +435,7 @@ class Replicas:
             self._parked.moved(partition)
             if tp.topic in self._watchers:
                 self._watchers[tp.topic].partition_removed(tp.partition)
-        if delete and self.log_dirs.get(tp) is not None:
+        if self.log_dirs.get(tp) is not None:
             self.log_dirs.delete(tp)
 
 

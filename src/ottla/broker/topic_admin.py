@@ -89,6 +89,14 @@ def _log_created(new: NewTopic, created: CreatedTopic) -> None:
         created.replication_factor,
         settings,
     )
+    wanted = new.configs.get("min.insync.replicas")
+    if wanted is not None and int(wanted) > created.replication_factor:
+        log.warning(
+            "topic %s has min.insync.replicas=%s, but only %d replicas: acks=all waits for that many",
+            new.name,
+            wanted,
+            created.replication_factor,
+        )
     idle = settings_without_effect(new.configs)
     # Nobody has chosen the settings of internal topics.
     if idle is not None and new.name not in INTERNAL_TOPICS:

@@ -23,6 +23,15 @@ BROKER = 1
 TOPIC_ID = Uuid(bytes(range(16)))
 
 
+def change_isr(replicas: Replicas, partition: Partition, *isr: int) -> None:
+    """As the controller's answer does that the leader has asked, within its epoch; new members are silent followers."""
+    leader = partition.leader
+    assert leader is not None
+    leader._set_replicas(isr, now_ms=0)
+    leader.isr_confirmed(isr, leader.partition_epoch + 1)
+    replicas.isr_changed(partition)
+
+
 class ReplicaWorld:
     def __init__(self, tmp_path: Path, log_config: LogConfig) -> None:
         self.paths = [tmp_path / "a", tmp_path / "b"]

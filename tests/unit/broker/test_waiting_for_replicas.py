@@ -28,6 +28,7 @@ from ottla.wire.apis.leader_and_isr import LeaderAndIsrPartitionState, LeaderAnd
 from ottla.wire.message import StoredRecord
 from ottla.wire.stored.transaction_state import TransactionLogKey
 from tests.log_lines import messages_of
+from tests.unit.broker.replica_world import change_isr
 from tests.waiting import run_async
 
 BROKER = 1
@@ -77,6 +78,10 @@ class World:
 
     async def lead(self, *isr: int, epoch: int | None = None) -> Partition:
         """Makes this broker lead the partition, with these replicas in sync."""
+        existing = self.replicas.find(TOPIC, 0)
+        if existing is not None and existing.leader is not None and epoch in (None, self.epoch):
+            change_isr(self.replicas, existing, *isr)
+            return existing
         self.epoch = self.epoch if epoch is None else epoch
         self.partition_epoch += 1
         state = LeaderAndIsrPartitionState(
@@ -88,7 +93,6 @@ class World:
             replicas=list(isr),
         )
         topic = LeaderAndIsrTopicState(topic_name=TOPIC, topic_id=Ids().uuid(), partition_states=[state])
-        existing = self.replicas.find(TOPIC, 0)
         if existing is not None:
             topic.topic_id = existing.topic_id
         outcome = await self.replicas.apply_leader_and_isr(LeaderAndIsrRequest(topic_states=[topic]))
@@ -349,6 +353,7 @@ def test_a_failed_append_reloads_the_shard_from_its_log(tmp_path: Path) -> None:
         shard.machine.seen.append("never written")
         leader = partition.leader
         assert leader is not None
+        leader._set_replicas({BROKER, BROKER + 1}, now_ms=0)
         leader.set_min_insync_replicas(2)
         pending: PendingResult[str] = PendingResult()
         world.runtime.run(shard, shard.machine.add("refused", pending))

@@ -30,6 +30,7 @@ from ottla.wire.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignm
 from ottla.wire.header import encode_request_frame, read_response_header
 from ottla.wire.message import Request, Response
 from tests.unit.broker.local_connection import connected
+from tests.unit.broker.replica_world import change_isr
 
 TOPIC = "t"
 NOW_MS = 1_700_000_000_000
@@ -123,6 +124,10 @@ class UnconfirmedBroker:
 
     async def set_isr(self, *isr: int, epochs_up: int = 0) -> None:
         """Gives every partition this in-sync set, and a new leader epoch if asked for."""
+        if not epochs_up:
+            for partition in self.broker.replicas:
+                change_isr(self.broker.replicas, partition, *isr)
+            return
         by_topic: dict[str, LeaderAndIsrTopicState] = {}
         expected: dict[TopicPartition, ErrorCode] = {}
         for partition in self.broker.replicas:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.broker.controller.controller import Controller
@@ -19,25 +21,21 @@ async def alter_partition(controller: Controller, request: AlterPartitionRequest
     try:
         controller.require_active()
         names = {topic.topic_id: name for name, topic in controller.state.topics.items()}
-        asked = [
-            (TopicPartition(names.get(topic.topic_id, ""), partition.partition_index), partition)
+        proposals = tuple(
+            _proposal(TopicPartition(names[topic.topic_id], partition.partition_index), partition)
             for topic in request.topics
             for partition in topic.partitions
-        ]
-        proposals = tuple(
-            ProposedIsr(tp, partition.leader_epoch, partition.partition_epoch, _isr(partition))
-            for tp, partition in asked
+            if topic.topic_id in names
         )
         outcome = await controller.submit(IsrAsked(request.broker_id, request.broker_epoch, proposals))
     except KafkaError as e:
         return AlterPartitionResponse(error_code=e.code)
-    answers = {tp: _answer(controller, tp, code) for tp, code in outcome.items()}
     return AlterPartitionResponse(
         topics=[
             AlterPartitionResponseTopic(
                 topic_id=topic.topic_id,
                 partitions=[
-                    answers[TopicPartition(names.get(topic.topic_id, ""), partition.partition_index)]
+                    _answer(controller, names.get(topic.topic_id), partition.partition_index, outcome)
                     for partition in topic.partitions
                 ],
             )
@@ -46,18 +44,25 @@ async def alter_partition(controller: Controller, request: AlterPartitionRequest
     )
 
 
-def _isr(partition: AlterPartitionRequestPartition) -> tuple[int, ...]:
-    return tuple(partition.new_isr) or tuple(member.broker_id for member in partition.new_isr_with_epochs)
+def _proposal(tp: TopicPartition, asked: AlterPartitionRequestPartition) -> ProposedIsr:
+    isr = tuple(asked.new_isr) or tuple(member.broker_id for member in asked.new_isr_with_epochs)
+    epochs = {member.broker_id: member.broker_epoch for member in asked.new_isr_with_epochs}
+    return ProposedIsr(tp, asked.leader_epoch, asked.partition_epoch, isr, epochs)
 
 
-def _answer(controller: Controller, tp: TopicPartition, code: ErrorCode) -> AlterPartitionResponsePartition:
-    state = controller.state.partition(tp)
+def _answer(
+    controller: Controller, topic: str | None, index: int, outcome: Mapping[TopicPartition, ErrorCode]
+) -> AlterPartitionResponsePartition:
+    if topic is None:
+        return AlterPartitionResponsePartition(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+    tp = TopicPartition(topic, index)
+    state, code = controller.state.partition(tp), outcome[tp]
     if code != ErrorCode.NONE or state is None:
         return AlterPartitionResponsePartition(
-            partition_index=tp.partition, error_code=code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            partition_index=index, error_code=code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
     return AlterPartitionResponsePartition(
-        partition_index=tp.partition,
+        partition_index=index,
         leader_id=state.leader,
         leader_epoch=state.leader_epoch,
         isr=list(state.isr),

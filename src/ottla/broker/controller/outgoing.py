@@ -27,6 +27,10 @@ RETRY_MS = 100
 RETRY_MAX_MS = 10_000
 
 
+_Told = dict[TopicPartition, None] | None
+"""What metadata is to be told of. None: nothing; empty: who is alive."""
+
+
 class BrokerLink(Protocol):
     """How the controller reaches a broker, itself included."""
 
@@ -105,8 +109,8 @@ class _BrokerQueue:
         self._retry_ms = retry_ms
         self._roles: dict[TopicPartition, bool] = {}
         """Each with whether the partition is new."""
-        self._metadata: dict[TopicPartition, None] | None = None
-        """None: nothing; empty: who is alive."""
+        self._introduction: _Told = None
+        self._metadata: _Told = None
         self._deletions: dict[TopicPartition, None] = {}
         self._added = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -116,16 +120,15 @@ class _BrokerQueue:
         match message:
             case TellRoles(_, partitions, are_new):
                 self._roles = _merged(self._roles, dict.fromkeys(partitions, are_new))
+            case TellMetadata(_, partitions, comes_first=True):
+                self._introduction = _with(self._introduction, partitions)
             case TellMetadata(_, partitions):
-                self._add_metadata(partitions)
+                self._metadata = _with(self._metadata, partitions)
             case DeleteReplicas(_, partitions):
                 self._deletions.update(dict.fromkeys(partitions))
         self._added += 1
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
-
-    def _add_metadata(self, partitions: Iterable[TopicPartition]) -> None:
-        self._metadata = {**(self._metadata or {}), **dict.fromkeys(partitions)}
 
     def delivered(self) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -148,7 +151,8 @@ class _BrokerQueue:
 
     @property
     def _is_empty(self) -> bool:
-        return not self._roles and self._metadata is None and not self._deletions
+        has_metadata = self._introduction is not None or self._metadata is not None
+        return not self._roles and not has_metadata and not self._deletions
 
     async def _run(self) -> None:
         retry_ms = self._retry_ms
@@ -156,6 +160,7 @@ class _BrokerQueue:
             added = self._added
             try:
                 # A broker leads before clients are sent to it, and clients are sent away before it stops.
+                await self._send_introduction()
                 await self._send_roles()
                 await self._send_metadata()
                 await self._send_deletions()
@@ -191,16 +196,26 @@ class _BrokerQueue:
         assert isinstance(response, LeaderAndIsrResponse)
         self._log_refused_roles(request, response)
 
+    async def _send_introduction(self) -> None:
+        partitions, self._introduction = self._introduction, None
+        if partitions is not None:
+            try:
+                await self._tell_metadata(partitions)
+            except BaseException:
+                self._introduction = _with(self._introduction, partitions)
+                raise
+
     async def _send_metadata(self) -> None:
-        if self._metadata is None:
-            return
         partitions, self._metadata = self._metadata, None
-        request = update_metadata(self._state(), self._sender, self._broker_id, partitions)
-        try:
-            response = await self._send(request)
-        except BaseException:
-            self._add_metadata(partitions)
-            raise
+        if partitions is not None:
+            try:
+                await self._tell_metadata(partitions)
+            except BaseException:
+                self._metadata = _with(self._metadata, partitions)
+                raise
+
+    async def _tell_metadata(self, partitions: Iterable[TopicPartition]) -> None:
+        response = await self._send(update_metadata(self._state(), self._sender, self._broker_id, partitions))
         assert isinstance(response, UpdateMetadataResponse)
 
     async def _send_deletions(self) -> None:
@@ -244,6 +259,10 @@ class _BrokerQueue:
                         error.partition_index,
                         ErrorCode(error.error_code).name,
                     )
+
+
+def _with(told: _Told, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, None]:
+    return {**(told or {}), **dict.fromkeys(partitions)}
 
 
 def _merged(first: dict[TopicPartition, bool], second: dict[TopicPartition, bool]) -> dict[TopicPartition, bool]:

@@ -78,7 +78,9 @@ class _FetchAttempt:
         replica = self._plan.replica_id
         replicas = self._context.broker.replicas
         for partition, wanted in self._followed:
-            replicas.follower_fetched(partition, replica, wanted.fetch_offset, wanted.log_start_offset)
+            replicas.follower_fetched(
+                partition, replica, wanted.fetch_offset, wanted.log_start_offset, self._plan.replica_epoch
+            )
 
     def is_satisfied(self) -> bool:
         return self._must_reply or not self.partitions or self._bytes >= self._plan.min_bytes
@@ -156,6 +158,8 @@ def _readable_partition(
         # Its controller may know more than ours: with an epoch it tries again, without it looks for the leader.
         has_epoch = wanted.current_leader_epoch >= 0
         raise KafkaError(code=ErrorCode.UNKNOWN_LEADER_EPOCH if has_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if plan.replica_id >= 0 and leader.is_outdated(plan.replica_id, plan.replica_epoch):
+        raise KafkaError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return partition
 
 

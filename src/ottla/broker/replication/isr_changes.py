@@ -71,6 +71,7 @@ class IsrChanges:
             self._is_asking = False
 
     def _request(self, waiting: dict[TopicPartition, tuple[Partition, ProposeIsr]]) -> AlterPartitionRequest:
+        own = {self._broker_id: self._broker_epoch()}
         topics: dict[str, AlterPartitionRequestTopic] = {}
         for tp, (partition, proposal) in waiting.items():
             topic = topics.setdefault(
@@ -80,7 +81,12 @@ class IsrChanges:
                 AlterPartitionRequestPartition(
                     partition_index=tp.partition,
                     leader_epoch=proposal.leader_epoch,
-                    new_isr_with_epochs=[AlterPartitionBrokerState(broker_id=member) for member in proposal.isr],
+                    new_isr_with_epochs=[
+                        AlterPartitionBrokerState(
+                            broker_id=member, broker_epoch={**own, **proposal.broker_epochs}[member]
+                        )
+                        for member in proposal.isr
+                    ],
                     partition_epoch=proposal.partition_epoch,
                 )
             )

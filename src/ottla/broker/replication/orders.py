@@ -6,6 +6,7 @@ earlier life of this broker, or comes from a controller that is not one any more
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from ottla.base.errors import ErrorCode, KafkaError
@@ -21,6 +22,8 @@ from ottla.wire.apis.leader_and_isr import (
 from ottla.wire.apis.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 from ottla.wire.apis.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from ottla.wire.message import Request, Response
+
+log = logging.getLogger(__name__)
 
 Order = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 
@@ -46,9 +49,20 @@ class Orders:
                 raise TypeError(f"the controller does not send {type(request).__name__}")
 
     def _check(self, request: Order) -> None:
-        if 0 <= request.broker_epoch < self.broker_epoch:
-            raise KafkaError(code=ErrorCode.STALE_BROKER_EPOCH)
-        self._replicas.check_controller(request.controller_epoch)
+        try:
+            if 0 <= request.broker_epoch < self.broker_epoch:
+                raise KafkaError(code=ErrorCode.STALE_BROKER_EPOCH)
+            self._replicas.check_controller(request.controller_epoch)
+        except KafkaError as e:
+            log.warning(
+                "%s of controller %d, epoch %d, for broker epoch %d is refused: %s",
+                type(request).__name__.removesuffix("Request"),
+                request.controller_id,
+                request.controller_epoch,
+                request.broker_epoch,
+                e.code.name,
+            )
+            raise
 
     async def _leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         try:

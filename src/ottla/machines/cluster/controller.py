@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.machines.cluster.decision import Decision, tell_everything, tell_metadata, tell_roles
+from ottla.machines.cluster.decision import Decision, introduce, tell_everything, tell_metadata, tell_roles
 from ottla.machines.cluster.election import Elected, elect, first_leader
 from ottla.machines.cluster.image import NO_LEADER
 from ottla.machines.cluster.state import (
@@ -26,6 +27,8 @@ from ottla.machines.cluster.state import (
     WritePartition,
 )
 from ottla.machines.cluster.topics import TopicEvent, decide_topics
+
+UNKNOWN_EPOCH = -1
 
 UncleanAllowed = Callable[[str], bool]
 """Whether a topic prefers a leader that lacks records to none."""
@@ -82,6 +85,8 @@ class ProposedIsr(NamedTuple):
     leader_epoch: int
     partition_epoch: int
     isr: tuple[int, ...]
+    broker_epochs: Mapping[int, int] = MappingProxyType({})
+    """Under which registrations the leader has seen members, where it says so (KIP-903)."""
 
 
 class IsrAsked(NamedTuple):
@@ -125,7 +130,8 @@ def _take_over(state: ClusterState, restarted: Collection[TopicPartition], uncle
         else:
             _shrink(decision, tp, partition, live)
     decision.changes += [RemoveMark(name) for name in sorted(state.pending_deletions) if name not in state.topics]
-    decision.messages = tell_everything(state, live, live)
+    # Without partitions: clients are sent to new leaders only when those know that they lead.
+    decision.messages = [*introduce((), live, to=live), *tell_everything(state, live, live)]
     return decision
 
 
@@ -158,6 +164,7 @@ def _brokers_changed(
     moved = {change.tp for change in decision.changes if isinstance(change, WritePartition)}
     assignment = [(tp, partition.replicas) for tp, partition in state.partitions() if tp in moved]
     decision.messages = [
+        *introduce((tp for tp, _ in state.partitions()), brokers, to=come),
         *tell_everything(state, brokers, sorted(come)),
         *tell_roles(assignment, brokers.keys() - come),
         *tell_metadata(touched, brokers.keys() - come),
@@ -227,6 +234,8 @@ def _give_leader(state: ClusterState, tp: TopicPartition, broker_id: int) -> Dec
 
 def _relieve(state: ClusterState, asked: ShutdownAsked) -> Decision:
     """Another member of the in-sync set leads what the broker has led, and it leaves every set it is not alone in."""
+    if asked.broker_id not in state.brokers:
+        raise KafkaError(code=ErrorCode.BROKER_NOT_AVAILABLE)
     _check_broker_epoch(state, asked.broker_id, asked.broker_epoch)
     decision = Decision([NoteStopping(asked.broker_id)])
     others = state.eligible.keys() - {asked.broker_id}
@@ -258,6 +267,7 @@ def _alter_isr(state: ClusterState, asked: IsrAsked) -> Decision:
     for proposal in asked.proposals:
         partition = _known(state, proposal.tp)
         outcome[proposal.tp] = _why_refused(partition, proposal, asked.broker_id, state.eligible)
+        # What is so already is answered with: the answer to the first request was lost.
         if partition is not None and outcome[proposal.tp] == ErrorCode.NONE and proposal.isr != partition.isr:
             decision.changes.append(
                 WritePartition(
@@ -279,16 +289,25 @@ def _why_refused(
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if proposal.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    if proposal.leader_epoch > partition.leader_epoch:
-        # It knows of an election that this controller has not made: there is a newer one.
+    if proposal.leader_epoch > partition.leader_epoch or proposal.partition_epoch > partition.partition_epoch:
+        # It knows of a change that this controller has not made: there is a newer one.
         return ErrorCode.NOT_CONTROLLER
     if broker_id != partition.leader or broker_id not in proposal.isr or not set(proposal.isr) <= {*partition.replicas}:
         return ErrorCode.INVALID_REQUEST
-    if proposal.partition_epoch != partition.partition_epoch:
+    if proposal.isr == partition.isr:
+        return ErrorCode.NONE
+    if proposal.partition_epoch < partition.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
-    if not live.keys() >= set(proposal.isr) - set(partition.isr):
+    joining = set(proposal.isr) - set(partition.isr)
+    if not live.keys() >= joining or any(_was_restarted(each, proposal, live) for each in proposal.isr):
         return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE
+
+
+def _was_restarted(member: int, proposal: ProposedIsr, live: Mapping[int, LiveBroker]) -> bool:
+    """Since the leader has seen it: it may lack records that the leader thinks it has."""
+    epoch, broker = proposal.broker_epochs.get(member, UNKNOWN_EPOCH), live.get(member)
+    return broker is not None and UNKNOWN_EPOCH != epoch != broker.epoch
 
 
 def _always(topic: str) -> bool:

@@ -27,6 +27,8 @@ class TellMetadata(NamedTuple):
 
     broker_id: int
     partitions: tuple[TopicPartition, ...]
+    comes_first: bool = False
+    """Before roles: whoever is told to follow a broker must know where that broker is."""
 
 
 class DeleteReplicas(NamedTuple):
@@ -67,6 +69,14 @@ def tell_roles(
 def tell_metadata(partitions: Iterable[TopicPartition], brokers: Iterable[int]) -> list[Message]:
     told = tuple(partitions)
     return [TellMetadata(broker_id, told) for broker_id in sorted(brokers)]
+
+
+def introduce(
+    partitions: Iterable[TopicPartition], brokers: Mapping[int, LiveBroker], to: Iterable[int]
+) -> list[Message]:
+    """Tells brokers who is alive before they are given roles. One that is alone has nobody to find."""
+    told = tuple(partitions)
+    return [TellMetadata(broker_id, told, comes_first=True) for broker_id in sorted(to) if len(brokers) > 1]
 
 
 def delete_replicas(state: ClusterState, topics: Iterable[str], brokers: Iterable[int]) -> list[Message]:

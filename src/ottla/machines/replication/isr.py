@@ -6,6 +6,7 @@ over the larger of the two, and whether a write has enough replicas over the set
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -48,3 +49,6 @@ class ProposeIsr(NamedTuple):
     isr: tuple[int, ...]
     leader_epoch: int
     partition_epoch: int
+    broker_epochs: Mapping[int, int]
+    """Under which registration followers have last fetched: the controller refuses a member that was restarted since,
+    and may have lost its tail (KIP-903)."""

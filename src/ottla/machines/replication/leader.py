@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ottla.machines.replication.isr import Committed, IsrState, PendingGrowth, PendingShrink, ProposeIsr
 
 UNKNOWN_OFFSET = -1
+UNKNOWN_EPOCH = -1
 NEVER_MS = -(1 << 62)
 
 
@@ -24,6 +25,8 @@ class FollowerPosition:
     log_start_offset: int = UNKNOWN_OFFSET
     caught_up_at_ms: int = NEVER_MS
     """The last time it had all that the leader had then."""
+    broker_epoch: int = UNKNOWN_EPOCH
+    """Of the registration under which it has fetched."""
     _fetched_at_ms: int = NEVER_MS
     _leader_end_at_fetch: int = UNKNOWN_OFFSET
 
@@ -94,11 +97,23 @@ class PartitionLeader:
         self.log_end_offset = log_end_offset
         return self._advance()
 
+    def is_outdated(self, replica: int, broker_epoch: int) -> bool:
+        """Whether a fetch comes from an earlier life of a follower that has fetched since (KIP-903)."""
+        return UNKNOWN_EPOCH < broker_epoch < self.followers[replica].broker_epoch
+
     def follower_fetched(
-        self, replica: int, offset: int, log_start_offset: int, *, now_ms: int, lag_ms_max: int
+        self,
+        replica: int,
+        offset: int,
+        log_start_offset: int,
+        *,
+        now_ms: int,
+        lag_ms_max: int,
+        broker_epoch: int = UNKNOWN_EPOCH,
     ) -> ProposeIsr | None:
         """A follower has everything below `offset`. The caller has made sure that it is one of this partition's."""
         follower = self.followers[replica]
+        follower.broker_epoch = broker_epoch
         follower.fetched(offset, log_start_offset, self.log_end_offset, now_ms)
         if (
             replica not in self._state.maximal
@@ -143,13 +158,6 @@ class PartitionLeader:
         """The controller said no: the set is what it was before."""
         self._become(Committed(self._state.isr))
 
-    def replicas_changed(self, replicas: Iterable[int], now_ms: int) -> int:
-        """A reassignment gives the partition other followers, under the same leader epoch; returns the high
-        watermark."""
-        self._set_replicas(replicas, now_ms)
-        self._refresh()
-        return self.high_watermark
-
     def set_min_insync_replicas(self, count: int) -> int:
         self.min_insync_replicas = count
         self._refresh()
@@ -158,13 +166,11 @@ class PartitionLeader:
     # What follows
 
     def _set_replicas(self, replicas: Iterable[int], now_ms: int) -> None:
-        known = self.followers
-        self.followers = {}
         for replica in sorted(set(replicas) | self._state.isr):
             if replica != self.local_id:
                 # Who is in sync is given the time to be heard of; nothing new is committed before.
                 since_ms = now_ms if replica in self._state.isr else NEVER_MS
-                self.followers[replica] = known.get(replica) or FollowerPosition(caught_up_at_ms=since_ms)
+                self.followers[replica] = FollowerPosition(caught_up_at_ms=since_ms)
 
     def _may_join(self, replica: int, follower: FollowerPosition) -> bool:
         """It has all that is committed, and all that was before this leader: older epochs cannot diverge any more."""
@@ -175,7 +181,9 @@ class PartitionLeader:
         )
 
     def _proposal(self, isr: Iterable[int]) -> ProposeIsr:
-        return ProposeIsr(tuple(sorted(isr)), self.leader_epoch, self.partition_epoch)
+        members = sorted(isr)
+        epochs = {replica: self.followers[replica].broker_epoch for replica in members if replica in self.followers}
+        return ProposeIsr(tuple(members), self.leader_epoch, self.partition_epoch, epochs)
 
     def _become(self, state: IsrState) -> None:
         self._state = state
@@ -186,7 +194,8 @@ class PartitionLeader:
         self._joining_soon = (self._joining_soon - maximal) & self.followers.keys()
         awaited = maximal | self._joining_soon
         self._awaited = [position for replica, position in self.followers.items() if replica in awaited]
-        self.has_enough_replicas = len(isr) >= self.min_insync_replicas
+        # A partition cannot have more copies than it has replicas, so more are not asked for.
+        self.has_enough_replicas = len(isr) >= min(self.min_insync_replicas, 1 + len(self.followers))
         self.commits_alone = self.has_enough_replicas and not self._awaited and self.local_id in isr
         self._advance()
 

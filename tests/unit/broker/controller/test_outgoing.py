@@ -12,6 +12,7 @@ from ottla.machines.cluster.requests import Sender
 from ottla.machines.cluster.state import ClusterState, LiveBroker, WritePartition, WriteTopic
 from ottla.wire.apis import response_class
 from ottla.wire.apis.leader_and_isr import LeaderAndIsrRequest
+from ottla.wire.apis.update_metadata import UpdateMetadataRequest
 from ottla.wire.message import Request, Response
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -89,6 +90,18 @@ def test_what_piles_up_travels_together() -> None:
         assert not everything.done()
         await link.let_go()
         assert everything.done() and not link.waiting
+
+    run(scenario)
+
+
+def test_an_introduction_comes_before_roles_and_metadata_after() -> None:
+    async def scenario(outgoing: Outgoing, link: SteppedLink) -> None:
+        outgoing.tell([TellRoles(1, (T0,)), TellMetadata(1, (T0,)), TellMetadata(1, (), comes_first=True)])
+        told = [await link.let_go() for _ in range(3)]
+        assert [type(each) for each in told] == [UpdateMetadataRequest, LeaderAndIsrRequest, UpdateMetadataRequest]
+        assert isinstance(told[0], UpdateMetadataRequest) and isinstance(told[2], UpdateMetadataRequest)
+        assert [len(told[0].topic_states), len(told[2].topic_states)] == [0, 1]
+        assert not link.waiting
 
     run(scenario)
 

@@ -404,7 +404,8 @@ class TestBrokers:
             assert (stored.leader, stored.isr, stored.leader_epoch) == (1, [1, 2], 0)
             assert cluster.link.take(LeaderAndIsrRequest) == []
             assert {broker_id for broker_id, _ in cluster.link.take(UpdateMetadataRequest)} == {1, 2, 3}
-            assert await controller.submit(wish) == {T0: ErrorCode.INVALID_UPDATE_VERSION}
+            late = IsrAsked(1, epoch, (ProposedIsr(T0, 0, 0, (1, 3)),))
+            assert await controller.submit(late) == {T0: ErrorCode.INVALID_UPDATE_VERSION}
 
         run(tmp_path, scenario)
 

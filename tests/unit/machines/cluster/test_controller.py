@@ -224,7 +224,12 @@ def test_a_member_of_the_in_sync_set_can_be_asked_to_lead() -> None:
         (ProposedIsr(T1, 0, 0, (1,)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (ProposedIsr(T0, -1, 0, (1,)), ErrorCode.FENCED_LEADER_EPOCH),
         (ProposedIsr(T0, 1, 0, (1,)), ErrorCode.NOT_CONTROLLER),
-        (ProposedIsr(T0, 0, 1, (1,)), ErrorCode.INVALID_UPDATE_VERSION),
+        (ProposedIsr(T0, 0, 1, (1,)), ErrorCode.NOT_CONTROLLER),
+        (ProposedIsr(T0, 0, -1, (1,)), ErrorCode.INVALID_UPDATE_VERSION),
+        (ProposedIsr(T0, 0, -1, (1, 2, 3)), ErrorCode.NONE),
+        (ProposedIsr(T0, 0, 0, (1, 2), {1: 1, 2: 2}), ErrorCode.NONE),
+        (ProposedIsr(T0, 0, 0, (1, 2), {1: -1, 2: -1}), ErrorCode.NONE),
+        (ProposedIsr(T0, 0, 0, (1, 2), {1: 1, 2: 1}), ErrorCode.INELIGIBLE_REPLICA),
         (ProposedIsr(T0, 0, 0, ()), ErrorCode.INVALID_REQUEST),
         (ProposedIsr(T0, 0, 0, (2, 3)), ErrorCode.INVALID_REQUEST),
         (ProposedIsr(T0, 0, 0, (1, 9)), ErrorCode.INVALID_REQUEST),
@@ -254,6 +259,51 @@ def test_only_live_brokers_may_ask(asker: int, epoch: int) -> None:
     with pytest.raises(KafkaError) as refused:
         world.happens(IsrAsked(asker, epoch, (ProposedIsr(T0, 0, 0, (1,)),)))
     assert refused.value.code == ErrorCode.STALE_BROKER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("asker", "epoch", "code"),
+    [
+        (1, 0, ErrorCode.STALE_BROKER_EPOCH),
+        (1, 2, ErrorCode.STALE_BROKER_EPOCH),
+        (9, 9, ErrorCode.BROKER_NOT_AVAILABLE),
+    ],
+)
+def test_only_live_brokers_are_relieved(asker: int, epoch: int, code: ErrorCode) -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    with pytest.raises(KafkaError) as refused:
+        world.happens(ShutdownAsked(asker, epoch))
+    assert refused.value.code == code
+    assert world.of(T0).leader == 1
+
+
+def test_a_change_whose_answer_was_lost_is_confirmed_when_it_is_asked_for_again() -> None:
+    world = World(1, 2, 3)
+    world.create("t", {0: [1, 2, 3]})
+    wish = IsrAsked(1, 1, (ProposedIsr(T0, 0, 0, (1, 2)),))
+    assert world.happens(wish) == {T0: ErrorCode.NONE}
+    assert world.happens(wish) == {T0: ErrorCode.NONE}
+    assert (world.of(T0).isr, world.of(T0).partition_epoch, world.messages) == ((1, 2), 1, [])
+
+
+def test_who_is_alive_is_told_before_roles_are_given() -> None:
+    """Or a follower would not know where its leader is. A newcomer is told of partitions, too, at once."""
+    world = World(1, 2, 3)
+    world.create("t", {0: [1, 2, 3]})
+    world.brokers(b3=None)
+    world.brokers(b3=9)
+    assert [message for message in world.messages if message.broker_id == 3] == [
+        TellMetadata(3, (T0,), comes_first=True),
+        TellRoles(3, (T0,)),
+        TellMetadata(3, (T0,)),
+    ]
+    world.happens(TakenOver(frozenset()))
+    first = [message for message in world.messages if isinstance(message, TellMetadata) and message.comes_first]
+    assert first == [TellMetadata(broker_id, (), comes_first=True) for broker_id in (1, 2, 3)]
+    world.brokers(b2=None, b3=None)
+    world.happens(TakenOver(frozenset()))
+    assert world.messages == [TellRoles(1, (T0,)), TellMetadata(1, (T0,))], "who is alone has nobody to find"
 
 
 def test_only_the_leader_may_ask() -> None:
@@ -291,14 +341,6 @@ def test_what_nobody_else_can_lead_stays() -> None:
     world.brokers(b2=None)
     assert world.happens(ShutdownAsked(1, 1)) == (T0,), "the other topic has no other replica and is not waited for"
     assert world.of(T0).leader == world.of(TopicPartition("alone", 0)).leader == 1
-
-
-@pytest.mark.parametrize(("broker_id", "epoch"), [(1, 7), (9, 1)])
-def test_only_a_live_broker_is_relieved(broker_id: int, epoch: int) -> None:
-    world = World(1, 2)
-    with pytest.raises(KafkaError) as refused:
-        world.happens(ShutdownAsked(broker_id, epoch))
-    assert refused.value.code == ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_a_topic_goes_with_its_last_replica() -> None:

@@ -58,7 +58,7 @@ def test_the_high_watermark_never_goes_back() -> None:
 
 
 def test_below_min_isr_nothing_new_is_committed() -> None:
-    machine = leader({1}, min_isr=2)
+    machine = leader({1}, replicas={1, 2}, min_isr=2)
     assert not machine.has_enough_replicas
     assert machine.appended(20) == 4
     assert machine.set_min_insync_replicas(1) == 20
@@ -69,7 +69,7 @@ def test_below_min_isr_nothing_new_is_committed() -> None:
     ("isr", "min_isr", "expected"), [({1}, 1, True), ({1}, 2, False), ({1, 2}, 1, False), ({2}, 1, False)]
 )
 def test_who_commits_alone_has_committed_with_the_append(isr: set[int], min_isr: int, expected: bool) -> None:
-    machine = leader(isr, min_isr=min_isr)
+    machine = leader(isr, replicas={1, 2}, min_isr=min_isr)
     assert machine.commits_alone is expected
     if expected:
         assert machine.appended(99) == 99
@@ -85,7 +85,7 @@ def test_a_follower_that_falls_behind_is_taken_out() -> None:
     machine.appended(20)
     fetch(machine, 2, 20, now_ms=60)
     assert machine.check_lag(100, LAG_MS) is None, "3 had everything 100 ms ago, which is not too long"
-    assert machine.check_lag(101, LAG_MS) == ProposeIsr((1, 2), EPOCH, PARTITION_EPOCH)
+    assert machine.check_lag(101, LAG_MS) == ProposeIsr((1, 2), EPOCH, PARTITION_EPOCH, {2: -1})
     assert machine.check_lag(300, LAG_MS) is None, "one proposal at a time"
 
 
@@ -108,7 +108,7 @@ def test_a_follower_that_has_everything_may_be_silent() -> None:
 def test_a_follower_nobody_has_heard_of_gets_its_time_and_no_more() -> None:
     machine = leader({1, 2})
     assert machine.check_lag(LAG_MS, LAG_MS) is None
-    assert machine.check_lag(LAG_MS + 1, LAG_MS) == ProposeIsr((1,), EPOCH, PARTITION_EPOCH)
+    assert machine.check_lag(LAG_MS + 1, LAG_MS) == ProposeIsr((1,), EPOCH, PARTITION_EPOCH, {})
 
 
 def test_under_a_steady_load_having_what_was_there_at_the_last_fetch_is_enough() -> None:
@@ -146,10 +146,10 @@ def test_an_older_word_of_the_controller_is_ignored() -> None:
 def test_a_follower_that_has_all_that_is_committed_joins() -> None:
     machine = leader({1}, replicas={1, 2, 3}, end=10, high_watermark=10)
     assert fetch(machine, 2, 9) is None
-    assert fetch(machine, 2, 10) == ProposeIsr((1, 2), EPOCH, PARTITION_EPOCH)
+    assert fetch(machine, 2, 10) == ProposeIsr((1, 2), EPOCH, PARTITION_EPOCH, {2: -1})
     assert fetch(machine, 3, 10) is None, "one proposal at a time"
     machine.isr_confirmed({1, 2}, PARTITION_EPOCH + 1)
-    assert fetch(machine, 3, 10) == ProposeIsr((1, 2, 3), EPOCH, PARTITION_EPOCH + 1)
+    assert fetch(machine, 3, 10) == ProposeIsr((1, 2, 3), EPOCH, PARTITION_EPOCH + 1, {2: -1, 3: -1})
 
 
 def test_what_joins_is_waited_for_before_the_controller_agrees() -> None:
@@ -192,18 +192,39 @@ def test_a_follower_under_load_that_keeps_up_can_join() -> None:
     raise AssertionError("the high watermark was always ahead of it")
 
 
-# Reassignment
+# Earlier lives of followers
 
 
-def test_replicas_that_come_and_go_keep_what_is_known_of_the_others() -> None:
+def test_a_follower_is_proposed_with_the_registration_it_has_fetched_under() -> None:
+    """The controller refuses it if it was restarted since (KIP-903)."""
+    machine = leader({1}, replicas={1, 2, 3}, high_watermark=10)
+    proposal = machine.follower_fetched(2, 10, 0, broker_epoch=55, now_ms=0, lag_ms_max=LAG_MS)
+    assert proposal == ProposeIsr((1, 2), EPOCH, PARTITION_EPOCH, {2: 55})
+    machine.isr_confirmed({1, 2}, PARTITION_EPOCH + 1)
+    assert fetch(machine, 3, 10) == ProposeIsr((1, 2, 3), EPOCH, PARTITION_EPOCH + 1, {2: 55, 3: -1})
+
+
+@pytest.mark.parametrize(("asks", "is_outdated"), [(54, True), (55, False), (56, False), (-1, False)])
+def test_a_fetch_of_an_earlier_life_is_outdated(asks: int, is_outdated: bool) -> None:
     machine = leader({1, 2})
-    fetch(machine, 2, 10)
-    machine.replicas_changed({1, 2, 4}, now_ms=5)
-    assert machine.high_watermark == 10
-    assert fetch(machine, 4, 10, now_ms=6) == ProposeIsr((1, 2, 4), EPOCH, PARTITION_EPOCH)
-    machine.isr_confirmed({1, 4}, PARTITION_EPOCH + 1)
-    machine.replicas_changed({1, 4}, now_ms=7)
-    assert set(machine.followers) == {4}
+    assert not machine.is_outdated(2, asks), "nothing was heard of it before"
+    machine.follower_fetched(2, 10, 0, broker_epoch=55, now_ms=0, lag_ms_max=LAG_MS)
+    assert machine.is_outdated(2, asks) == is_outdated
+
+
+@pytest.mark.parametrize(("replicas", "min_isr", "isr", "is_enough"), [
+    ({1}, 2, {1}, True),
+    ({1, 2}, 3, {1, 2}, True),
+    ({1, 2}, 3, {1}, False),
+    ({1, 2, 3}, 2, {1, 2}, True),
+    ({1, 2, 3}, 2, {1}, False),
+])  # fmt: skip
+def test_more_copies_than_replicas_are_not_asked_for(
+    replicas: set[int], min_isr: int, isr: set[int], is_enough: bool
+) -> None:
+    machine = leader(isr, replicas=replicas, min_isr=min_isr)
+    assert machine.has_enough_replicas == is_enough
+    assert (machine.appended(20) == 20) == (machine.commits_alone), "the others have not been heard of"
 
 
 @given(st.lists(st.tuples(st.sampled_from("afcnly"), st.integers(1, 3), st.integers(0, 30)), max_size=60))
