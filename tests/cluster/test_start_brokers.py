@@ -148,16 +148,18 @@ def test_wrong_options_are_told(options: list[str], expected: str) -> None:
 def test_brokers_whose_supervisor_was_killed_stop_by_themselves_and_lose_nothing(tmp_path: Path) -> None:
     data, port = tmp_path / "cluster", free_ports(3)
     with start(data, port) as process:
-        servers = until_said(process, "bootstrap servers:").rsplit("bootstrap servers: ", 1)[1].strip()
-        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": servers, "log_level": 0})
-        new = confluent_kafka.admin.NewTopic("t", num_partitions=3, replication_factor=3)
-        admin.create_topics([new])["t"].result(60)
-        producer = confluent_kafka.Producer({"bootstrap.servers": servers, "acks": "all", "log_level": 0})
-        for number in range(300):
-            producer.produce("t", str(number).encode(), key=str(number).encode())
-        assert producer.flush(PATIENCE_S) == 0
-        pids = [pid_of(data, broker_id) for broker_id in (1, 2, 3)]
-        process.kill()
+        try:
+            servers = until_said(process, "bootstrap servers:").rsplit("bootstrap servers: ", 1)[1].strip()
+            admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": servers, "log_level": 0})
+            new = confluent_kafka.admin.NewTopic("t", num_partitions=3, replication_factor=3)
+            admin.create_topics([new])["t"].result(60)
+            producer = confluent_kafka.Producer({"bootstrap.servers": servers, "acks": "all", "log_level": 0})
+            for number in range(300):
+                producer.produce("t", str(number).encode(), key=str(number).encode())
+            assert producer.flush(PATIENCE_S) == 0
+            pids = [pid_of(data, broker_id) for broker_id in (1, 2, 3)]
+        finally:
+            process.kill()
         process.wait(PATIENCE_S)
         repeat_until(lambda: not any(map(is_running, pids)))
     for broker_id in (1, 2, 3):

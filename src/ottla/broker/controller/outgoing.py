@@ -174,7 +174,8 @@ class _BrokerQueue:
             except Exception:
                 log.exception("broker %d cannot be told of changes, next try in %d ms", self._broker_id, retry_ms)
             else:
-                self._release(added)
+                # What came meanwhile may have been sent along, and nothing is left to send.
+                self._release(self._added if self._is_empty else added)
                 retry_ms = self._retry_ms
                 continue
             await asyncio.sleep(retry_ms / 1000)

@@ -106,6 +106,21 @@ def test_an_introduction_comes_before_roles_and_metadata_after() -> None:
     run(scenario)
 
 
+def test_what_is_added_while_another_thing_is_sent_may_travel_at_once_and_is_not_waited_for_longer() -> None:
+    async def scenario(outgoing: Outgoing, link: SteppedLink) -> None:
+        outgoing.tell([TellMetadata(1, (), comes_first=True)])
+        while not link.waiting:
+            await asyncio.sleep(0)
+        outgoing.tell([TellRoles(1, (T0,)), TellMetadata(1, (T0,))])
+        waiting = asyncio.ensure_future(outgoing.delivered([1]))
+        for _ in range(3):
+            assert not waiting.done()
+            await link.let_go()
+        assert waiting.done() and not link.waiting
+
+    run(scenario)
+
+
 def test_nobody_waits_for_a_broker_that_is_gone() -> None:
     async def scenario(outgoing: Outgoing, link: SteppedLink) -> None:
         outgoing.tell([TellRoles(1, (T0,))])
