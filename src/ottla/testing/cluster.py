@@ -44,13 +44,15 @@ class EmbeddedCluster:
     """Started by `start` or `with`; every method is for the test's thread.
 
     `config` are the settings of all brokers by Kafka's names, `broker_config` those of some, by broker id. Brokers have
-    the ids 1, 2, 3; `cluster[2]` is one of them, with its faults.
+    the ids 1, 2, 3; `cluster[2]` is one of them, with its faults. They listen on `port` and those that follow, or on
+    free ones.
     """
 
     def __init__(
         self,
         brokers: int = 3,
         *,
+        port: int | None = None,
         config: Mapping[str, object] | None = None,
         broker_config: Mapping[int, Mapping[str, object]] | None = None,
     ) -> None:
@@ -59,6 +61,7 @@ class EmbeddedCluster:
         self._broker_config = {
             broker_id: merge_settings(given, {}) for broker_id, given in (broker_config or {}).items()
         }
+        self._first_port = port
         self._directory: Path | None = None
         self._brokers: dict[int, EmbeddedBroker] = {}
         self._links: dict[tuple[int, int], FaultProxy] = {}
@@ -237,8 +240,10 @@ class EmbeddedCluster:
         def route(peer: int, endpoint: Endpoint) -> Endpoint:
             return endpoint._replace(port=self._link(broker_id, peer, endpoint.port).port)
 
+        port = 0 if self._first_port is None else self._first_port + self.ids.index(broker_id)
         return EmbeddedBroker(
             directory / f"broker-{broker_id}",
+            port=port,
             config={
                 **self._config,
                 **self._broker_config.get(broker_id, {}),

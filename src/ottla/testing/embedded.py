@@ -47,17 +47,19 @@ _HOST = "127.0.0.1"
 class EmbeddedBroker:
     """Started by `start` or `with`; every method is for the test's thread, not for the broker's.
 
-    `config` are broker settings by Kafka's names. Without `data_dir` the data lie in a temporary directory that goes
-    with the broker. `clock` is what the broker takes the time of records from, and the age of offsets and transactions:
-    give it a ManualClock to own it. How long it waits for a client or a timer is always real time. With `network`, a
-    proxy that is running, the clients that come through it are told to come back the same way. `access` says who may
-    do what, and how fast; without it everybody may do everything. `route` says how it reaches other brokers.
+    `config` are broker settings by Kafka's names; without `port` it listens on a free one. Without `data_dir` the data
+    lie in a temporary directory that goes with the broker. `clock` is what the broker takes the time of records from,
+    and the age of offsets and transactions: give it a ManualClock to own it. How long it waits for a client or a timer
+    is always real time. With `network`, a proxy that is running, the clients that come through it are told to come back
+    the same way. `access` says who may do what, and how fast; without it everybody may do everything. `route` says how
+    it reaches other brokers.
     """
 
     def __init__(
         self,
         data_dir: str | Path | None = None,
         *,
+        port: int = 0,
         config: Mapping[str, object] | None = None,
         clock: Clock | None = None,
         network: FaultProxy | None = None,
@@ -72,7 +74,7 @@ class EmbeddedBroker:
         self._network = network
         self._access = access
         self._route = route
-        self._port = 0
+        self._port = port
         self._names = itertools.count(1)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
