@@ -174,12 +174,13 @@ class _BrokerQueue:
             except Exception:
                 log.exception("broker %d cannot be told of changes, next try in %d ms", self._broker_id, retry_ms)
             else:
-                # What came meanwhile may have been sent along, and nothing is left to send.
-                self._release(self._added if self._is_empty else added)
+                self._release(added)
                 retry_ms = self._retry_ms
                 continue
             await asyncio.sleep(retry_ms / 1000)
             retry_ms = min(retry_ms * 2, RETRY_MAX_MS)
+        # What came during the last round was sent along with it, or there would be another one.
+        self._release(self._added)
         self._task = None
 
     async def _send_roles(self) -> None:
