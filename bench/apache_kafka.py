@@ -25,6 +25,7 @@ _FETCH = _ROOT / "scripts" / "fetch_kafka_tools.sh"
 _LIBS = _ROOT / ".tools" / "kafka-libs"
 _FETCH_TIMEOUT_S = 600
 _START_TIMEOUT_S = 90
+_PROPERTIES, _OUTPUT = "server.properties", "output.txt"
 _CLUSTER_ID = "b3R0bGEta2Fma2EtYmVuY2g"
 # What kafka-run-class.sh and kafka-server-start.sh give it.
 _JVM = [
@@ -57,15 +58,29 @@ def find_libs(say: Callable[[str], None]) -> Path | None:
 def apache_kafka(libs: Path, directory: Path) -> Iterator[Peer]:
     """A node of its own in `directory`. `started_in_ms` does not count the formatting of its storage."""
     port, controller_port = free_port(), free_port()
+    prepare_node(libs, directory, node_id=1, port=port, controller=(1, controller_port))
+    begun_s = time.perf_counter()
+    with running_node(libs, directory) as process:
+        started_in_ms = first_answer(process, port, begun_s, _START_TIMEOUT_S)
+        if started_in_ms is None:
+            raise RuntimeError(f"{NAME} did not start:\n{(directory / _OUTPUT).read_text()[-2000:]}")
+        yield Peer(NAME, port, process, started_in_ms)
+
+
+def prepare_node(libs: Path, directory: Path, *, node_id: int, port: int, controller: tuple[int, int]) -> None:
+    """Makes the node's files. `controller` is the id of the node that decides for the cluster, and its port for that:
+    this one or another."""
     directory.mkdir()
-    properties = directory / "server.properties"
+    controller_id, controller_port = controller
+    client_listener, own_controller = f"PLAINTEXT://127.0.0.1:{port}", f"CONTROLLER://127.0.0.1:{controller_port}"
+    decides = node_id == controller_id
     settings = {
-        "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "process.roles": "broker,controller" if decides else "broker",
+        "node.id": str(node_id),
+        "controller.quorum.voters": f"{controller_id}@127.0.0.1:{controller_port}",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listeners": f"{client_listener},{own_controller}" if decides else client_listener,
+        "advertised.listeners": client_listener,
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "log.dirs": str(directory / "logs"),
         "num.partitions": str(PARTITIONS),
@@ -75,21 +90,23 @@ def apache_kafka(libs: Path, directory: Path) -> Iterator[Peer]:
         "transaction.state.log.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
     }
+    properties = directory / _PROPERTIES
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    java = ["java", *_JVM, "-cp", f"{libs}/*"]
     form = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)]
-    subprocess.run([*java, *form], capture_output=True, timeout=_START_TIMEOUT_S, check=True)
-    log = directory / "output.txt"
-    begun_s = time.perf_counter()
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [*java, "kafka.Kafka", str(properties)], stdout=output, stderr=subprocess.STDOUT, text=True, env=os.environ
-        )
+    subprocess.run([*_java(libs), *form], capture_output=True, timeout=_START_TIMEOUT_S, check=True)
+
+
+@contextmanager
+def running_node(libs: Path, directory: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [*_java(libs), "kafka.Kafka", str(directory / _PROPERTIES)]
+    with (directory / _OUTPUT).open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, text=True, env=os.environ)
     with running(process):
-        started_in_ms = first_answer(process, port, begun_s, _START_TIMEOUT_S)
-        if started_in_ms is None:
-            raise RuntimeError(f"{NAME} did not start:\n{log.read_text()[-2000:]}")
-        yield Peer(NAME, port, process, started_in_ms)
+        yield process
+
+
+def _java(libs: Path) -> list[str]:
+    return ["java", *_JVM, "-cp", f"{libs}/*"]
 
 
 class WarmUps:

@@ -334,3 +334,97 @@ AGAINST_KAFKA = (
     "end-to-end",
 )
 """The cases that have a row against Apache Kafka, where its jars can be had."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicatedCase:
+    """acks=all to one partition with three replicas."""
+
+    name: str
+    title: str
+    connections: int
+    depth: int
+    records: int
+    requests: int
+    quick_requests: int
+    record_bytes: int = 100
+    leader: int = 2
+    """Which broker leads; the first has Apache Kafka's controller."""
+    measure: str = "requests_per_s"
+    unit: str = "requests/s"
+    lower_is_better: bool = False
+
+
+REPLICATED_CASES = (
+    ReplicatedCase(
+        name="replicated-1mb",
+        title="three brokers, acks=all: 1 MB frames, 5 in flight",
+        connections=1,
+        depth=5,
+        records=9_500,
+        requests=80,
+        quick_requests=30,
+    ),
+    ReplicatedCase(
+        name="replicated-16kb",
+        title="three brokers, acks=all: 16 KB, 20 in flight",
+        connections=1,
+        depth=20,
+        records=147,
+        requests=2_000,
+        quick_requests=600,
+    ),
+    ReplicatedCase(
+        name="replicated-single-50-connections",
+        title="three brokers, acks=all: single messages, 50 connections",
+        connections=50,
+        depth=1,
+        records=1,
+        requests=10_000,
+        quick_requests=3_000,
+    ),
+    ReplicatedCase(
+        name="replicated-single-pipelined",
+        title="three brokers, acks=all: single messages, 100 in flight",
+        connections=1,
+        depth=100,
+        records=1,
+        requests=15_000,
+        quick_requests=5_000,
+    ),
+    ReplicatedCase(
+        name="replicated-latency",
+        title="three brokers, acks=all: one message at a time, p50",
+        connections=1,
+        depth=1,
+        records=1,
+        requests=1_000,
+        quick_requests=500,
+        measure="p50_us",
+        unit="µs",
+        lower_is_better=True,
+    ),
+)
+REPLICATED_WARM_UPS = 6
+"""Rounds that do not count, for Apache Kafka's code to be compiled."""
+REPLICATED_RATE_TARGET = Target(0.7, 1.2)
+REPLICATED_LATENCY_TARGET = Target(1 / 0.7, 1 / 1.2)
+FAILOVER = AbsoluteCase(
+    name="failover", title="three brokers: longest gap of acknowledged writes, leader killed", unit="ms", target=None
+)
+FAILOVER_TARGET = Target(1.0, 0.5)
+REPLICATED_RSS = AbsoluteCase(
+    name="replicated-rss", title="three brokers: memory after the replicated load", unit="MB", target=None
+)
+REPLICATED_RSS_TARGET = Target(0.2, 0.1)
+
+GROWTH_PARTITIONS, QUICK_GROWTH_PARTITIONS = (30, 3_000), (30, 300)
+GROWTH_MESSAGES = 3_000
+GROWTH_IDLE = AbsoluteCase(
+    name="growth-idle", title="three brokers, many partitions: processor time when idle", unit="%", target=None
+)
+GROWTH_COST = AbsoluteCase(
+    name="growth-cost", title="three brokers, many partitions: processor time of a message", unit="µs", target=None
+)
+GROWTH_TARGET = Target(2.0, 1.2)
+"""Against the same with few partitions, all three with three replicas each."""

@@ -21,6 +21,7 @@ from bench.guarded import GuardedRuns
 from bench.peers import Peer
 from bench.pipeline_rows import PipelineRuns
 from bench.programs import Programs, run_program
+from bench.replication.runs import ReplicatedRuns
 from bench.row import Row, absolute_row, row_against
 from bench.spark_rows import SparkRuns
 from bench.warm_pages import warm
@@ -84,6 +85,7 @@ class Bench:
                 yield from _costs(cases.WORKED_RSS, broker, kafka, Peer.rss_mb)
             if kafka is not None:
                 kafka.process.terminate()
+            yield from ReplicatedRuns(self.load, place, self.rounds, self.is_quick, self.say).rows(wanted)
             client_rounds = self.rounds * cases.CLIENT_ROUNDS
             yield from ClientRuns(self.programs, broker, place, client_rounds, self.is_quick, self.say).rows(wanted)
             if not self.is_quick:

@@ -19,6 +19,7 @@ from bench.programs import Programs
 
 BROKER_COMMAND = [sys.executable, "-m", "ottla.cli.main", "start"]
 GUARDED_COMMAND = [sys.executable, "-m", "bench.guarded_broker"]
+STOP_TIMEOUT_S = 30
 PARTITIONS = 8
 """Of every topic on the broker. The mock cluster has four."""
 
@@ -51,7 +52,7 @@ def running(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.terminate()
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -40,9 +40,9 @@ def build_batch(records: int, record_bytes: int) -> bytes:
     return struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, crc32c.crc32c(checked)) + checked
 
 
-def produce_frame(topic: str, partition: int, batch: bytes) -> bytes:
+def produce_frame(topic: str, partition: int, batch: bytes, acks: int = 1) -> bytes:
     target = struct.pack(">i", 1) + text(topic) + struct.pack(">iii", 1, partition, len(batch))
-    return framed(header(0, 7) + struct.pack(">hhi", -1, 1, 30_000) + target + batch)
+    return framed(header(0, 7) + struct.pack(">hhi", -1, acks, 30_000) + target + batch)
 
 
 def commit_frame(group: str, topic: str) -> bytes:
@@ -121,15 +121,19 @@ class Producer:
             return started
 
 
-def produce(arguments: list[str]) -> dict[str, float]:
+def produce(arguments: list[str], acks: int = 1) -> dict[str, float]:
     topic = arguments[1]
     port, partitions, connections, depth, records, record_bytes, requests = map(int, arguments[:1] + arguments[2:])
     batch = build_batch(records, record_bytes)
-    frames = [produce_frame(topic, partition, batch) for partition in range(partitions)]
+    frames = [produce_frame(topic, partition, batch, acks) for partition in range(partitions)]
     error_at = 4 + 4 + 4 + 2 + len(topic) + 4 + 4
     shifts = [number % partitions for number in range(connections)]
     producers = [Producer(port, frames[shift:] + frames[:shift], error_at, depth) for shift in shifts]
     return drive(producers, requests, len(batch))
+
+
+def replicate(arguments: list[str]) -> dict[str, float]:
+    return produce(arguments, acks=-1)
 
 
 def commit(arguments: list[str]) -> dict[str, float]:
@@ -257,5 +261,12 @@ def idle(arguments: list[str]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    commands = {"produce": produce, "commit": commit, "fetch": fetch, "longpoll": longpoll, "idle": idle}
+    commands = {
+        "produce": produce,
+        "replicate": replicate,
+        "commit": commit,
+        "fetch": fetch,
+        "longpoll": longpoll,
+        "idle": idle,
+    }
     print(json.dumps(commands[sys.argv[1]](sys.argv[2:])))

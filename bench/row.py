@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, field
 
-from bench.cases import AbsoluteCase, CommitCase, FetchCase, ProduceCase, Target
+from bench.cases import AbsoluteCase, CommitCase, FetchCase, ProduceCase, ReplicatedCase, Target
 
 
 @dataclass
@@ -49,7 +49,7 @@ def absolute_row(
 
 
 def row_against(
-    case: ProduceCase | FetchCase | CommitCase | AbsoluteCase,
+    case: ProduceCase | FetchCase | CommitCase | AbsoluteCase | ReplicatedCase,
     other: str,
     target: Target | None,
     values: dict[str, list[float]],

@@ -2,6 +2,7 @@
  * what is measured.
  *
  * load produce PORT TOPIC PARTITIONS CONNECTIONS DEPTH RECORDS RECORD_BYTES REQUESTS
+ * load replicate …                                                        (the same with acks=all)
  * load commit  PORT TOPIC CONNECTIONS DEPTH REQUESTS                      (each connection for a group of its own)
  * load fetch   PORT TOPIC PARTITIONS PARTITION_BYTES TOTAL_BYTES RAW      (RAW 1: the peer sends bytes, not batches)
  * load longpoll PORT TOPIC ROUNDS
@@ -12,6 +13,8 @@
 #include "net.h"
 
 enum { BATCH_HEADER = 61 };
+
+static int acks = 1;
 
 static int dial(int port, int nonblocking) {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -79,7 +82,7 @@ static size_t finish(uint8_t *frame, uint8_t *end) {
 static size_t produce_frame(uint8_t *frame, const char *topic, const uint8_t *batch, size_t batch_bytes,
                             uint8_t **partition_at) {
     uint8_t *at = begin(frame, 0, 7);
-    at = put(put(put(at, (uint64_t)-1, 2), 1, 2), 30000, 4);
+    at = put(put(put(at, (uint64_t)-1, 2), (uint64_t)acks, 2), 30000, 4);
     at = put(put_text(put(at, 1, 4), topic), 1, 4);
     *partition_at = at;
     at = put(put(at, 0, 4), batch_bytes, 4);
@@ -247,6 +250,11 @@ static int produce(char **argument) {
     return drive(producers, connections, atoi(argument[0]), &run, batch_bytes);
 }
 
+static int replicate(char **argument) {
+    acks = -1;
+    return produce(argument);
+}
+
 static int commit(char **argument) {
     int connections = atoi(argument[2]);
     const char *topic = argument[1];
@@ -355,7 +363,7 @@ static int idle(char **argument) {
 
 int main(int count, char **argument) {
     struct { const char *name; int arguments; int (*run)(char **); } commands[] = {
-        {"produce", 8, produce}, {"commit", 5, commit}, {"fetch", 6, fetch}, {"longpoll", 3, longpoll},
+        {"produce", 8, produce}, {"replicate", 8, replicate}, {"commit", 5, commit}, {"fetch", 6, fetch}, {"longpoll", 3, longpoll},
         {"idle", 2, idle}};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (count == commands[i].arguments + 2 && !strcmp(argument[1], commands[i].name))

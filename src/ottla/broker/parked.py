@@ -19,13 +19,23 @@ class Waiter(Protocol):
         """Replies with what there is: the time is up."""
 
 
+class InWaiting(Protocol):
+    """What stands in a place of waiting: one parked request, or many in a queue."""
+
+    def try_complete(self) -> object:
+        """The place has moved."""
+
+    def time_is_up(self) -> None:
+        """Nothing more will come."""
+
+
 class Waitable:
     """Something that moves and that waiters can wait for: a partition."""
 
     __slots__ = ("is_moved", "waiters")
 
     def __init__(self) -> None:
-        self.waiters: dict[ParkedRequest, None] = {}
+        self.waiters: dict[InWaiting, None] = {}
         self.is_moved = False
 
 
@@ -66,12 +76,12 @@ class Parked:
     """Every parked request of a broker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._moved: list[Waitable] = []
 
     def park(self, waiter: Waiter, waitables: Iterable[Waitable], wait_ms: int) -> ParkedRequest:
         parked = ParkedRequest(waiter, list(waitables))
-        parked.start_timer(self._loop, wait_ms)
+        parked.start_timer(self.loop, wait_ms)
         return parked
 
     def moved(self, waitable: Waitable) -> None:
@@ -79,7 +89,7 @@ class Parked:
         if waitable.waiters and not waitable.is_moved:
             waitable.is_moved = True
             if not self._moved:
-                self._loop.call_soon(self.try_moved)
+                self.loop.call_soon(self.try_moved)
             self._moved.append(waitable)
 
     def expire_all(self, waitables: Iterable[Waitable]) -> None:

@@ -16,6 +16,7 @@ from ottla.base.clock import Clock
 from ottla.base.errors import ErrorCode, KafkaError, LogDirError
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
 from ottla.broker.parked import Parked, Waitable
+from ottla.broker.uncommitted_replies import UncommittedReplies
 from ottla.log.config import LogConfig
 from ottla.log.log_dir import LogDirs
 from ottla.log.partition_log import AppendInfo, Origin, PartitionLog
@@ -45,6 +46,7 @@ class Partition(Waitable):
         "produce_replies",
         "topic_id",
         "tp",
+        "uncommitted",
         "verified_producers",
     )
 
@@ -60,6 +62,8 @@ class Partition(Waitable):
         """Whether the controller's last word about it is in force."""
         self.produce_replies: dict[int, AppendedReply] = {}
         """What all replies to plain appends have in common, by version."""
+        self.uncommitted: UncommittedReplies | None = None
+        """Replies that wait for the high watermark, once there was one that had to."""
         self.verified_producers: dict[int, int] = {}
         """Ids and epochs of producers whose coordinator, another broker, was asked whether this partition is in their
         transaction. A marker that comes first takes its producer out (KIP-890)."""
@@ -214,6 +218,8 @@ class Replicas:
             partition_log.stage.write(now_ms)
         except LogDirError as e:
             self.directory_failed(partition_log.directory.parent, e)
+            if partition.uncommitted is not None:
+                partition.uncommitted.drop_unwritten()
             return
         if leader is not None:
             self._appended(partition, leader)

@@ -1,8 +1,9 @@
-"""The short way of nearly every produce request: one batch for one partition, which this broker alone can commit.
+"""The short way of nearly every produce request: one batch for one partition.
 
-A request is staged here, and all that were staged are written and answered together when the server has handled what it
-read. Whatever is the least bit unusual is left to `handlers.produce`, which has all the rules; this module has none of
-its own, and gives the same replies.
+A request is staged here, and all that were staged are written together when the server has handled what it read. What
+this broker alone can commit is answered then; what followers have to have first is answered by the partition's queue
+(`uncommitted_replies`), many replies with one move of the high watermark. Whatever is the least bit unusual is left to
+`handlers.produce`, which has all the rules; this module has none of its own, and gives the same replies.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.base.errors import ErrorCode
 from ottla.broker.replicas import Partition
+from ottla.broker.uncommitted_replies import UncommittedReplies
 from ottla.log.stage import NOT_STAGED
 from ottla.machines.cluster.topic_names import INTERNAL_TOPICS
 from ottla.net.outgoing import Piece
@@ -24,14 +26,19 @@ if TYPE_CHECKING:
 _FIRST_VERSION = 7
 _ALL, _LEADER = -1, 1
 
-_Staged = tuple[Partition, list[Piece], AppendedReply, int, int]
-"""Partition, the reply to be filled, how to fill it, correlation id, first offset."""
+_LAST_OFFSET = 1
+"""Its place in a `WrittenBatch`."""
+
+_Staged = tuple[Partition, list[Piece] | None, AppendedReply, int, int]
+"""Partition, the reply to be filled, how to fill it, correlation id, first offset. Of the replies that its queue will
+fill a partition has one entry at most, without a reply."""
 
 
 class StraightProduce:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._clock = broker.clock
+        self._loop = broker.parked.loop
         self._replicas = broker.replicas
         self._find = broker.replicas.find
         self._quotas = broker.quotas
@@ -48,17 +55,19 @@ class StraightProduce:
         request = read_single_produce(frame, version, position)
         if request is None:
             return None
-        acks, _, topic, index, records = request
+        acks, timeout_ms, topic, index, records = request
         partition = self._find(topic, index)
         if partition is None or topic in INTERNAL_TOPICS or not connection.state.may_write(topic):
             return None
         leader = partition.leader
-        if leader is None or not (acks == _LEADER or (acks == _ALL and leader.commits_alone)):
+        if leader is None or not (acks == _LEADER or (acks == _ALL and leader.has_enough_replicas)):
             return None
         staged = self.staged
         if not staged:
             self._now_ms = self._clock.wall_ms()
-        first_offset = partition.log.stage.add(records, leader.leader_epoch, self._now_ms)
+        log = partition.log
+        is_first = not log.stage.has_batches
+        first_offset = log.stage.add(records, leader.leader_epoch, self._now_ms)
         if first_offset == NOT_STAGED:
             return None
         form = partition.produce_replies.get(version)
@@ -70,6 +79,21 @@ class StraightProduce:
             if throttle_ms:
                 form = AppendedReply(version, topic, index, throttle_ms)
                 connection.mute(throttle_ms)
+        if acks == _ALL and not leader.commits_alone:
+            if is_first:
+                staged.append((partition, None, form, correlation_id, first_offset))
+            waiting = partition.uncommitted
+            if waiting is None:
+                waiting = partition.uncommitted = UncommittedReplies(partition, self._loop)
+            return waiting.add(
+                log.stage.newest[_LAST_OFFSET],
+                leader.leader_epoch,
+                self._loop.time() + max(timeout_ms, 0) / 1000,
+                connection,
+                form.encode(correlation_id, first_offset, log.log_start_offset),
+                form,
+                correlation_id,
+            )
         reply: list[Piece] = []
         staged.append((partition, reply, form, correlation_id, first_offset))
         return reply
@@ -81,6 +105,8 @@ class StraightProduce:
             log = partition.log
             if log.stage.has_batches:
                 self._replicas.commit_staged(partition, self._now_ms)
+            if reply is None:
+                continue
             if first_offset < log.log_end_offset:
                 reply.append(form.encode(correlation_id, first_offset, log.log_start_offset))
             else:

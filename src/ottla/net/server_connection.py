@@ -15,7 +15,7 @@ from ottla.base.errors import ProtocolError
 from ottla.net.channel import Channel, FileTruncatedError
 from ottla.net.connection_context import ConnectionContext
 from ottla.net.outgoing import Flushed, Outgoing, Piece
-from ottla.net.service import Deferred
+from ottla.net.service import Deferred, LateReply
 from ottla.wire.frame import FrameReader
 
 _log = logging.getLogger(__name__)
@@ -215,7 +215,7 @@ class ClientConnection:
                         self._add_deferred(outcome)
                     else:
                         self._add_reply(outcome)
-                elif type(outcome) is list:
+                elif isinstance(outcome, list):
                     unsettled.append(outcome)
                 if self._is_closed:
                     break
@@ -252,10 +252,18 @@ class ClientConnection:
             return
         if all(settled):
             self._add_reply((_joined(settled),))
-        else:
-            # Whatever broke `Service.settle` is in the log. A reply that is missing would shift those behind it.
-            self._stats.service_failures_total += 1
-            self._flush_and_close()
+            return
+        for reply in settled:
+            if reply:
+                self._add_reply(reply)
+            elif type(reply) is LateReply:
+                self._slots.append(reply)
+                self._hold_if_slots_full()
+            else:
+                # Whatever broke `Service.settle` is in the log. A reply that is missing would shift those behind it.
+                self._stats.service_failures_total += 1
+                self._flush_and_close()
+                return
 
     def _send_settled(self) -> bool:
         """The usual way of replies to small requests: all of a turn, past the queue if nothing is in it.
@@ -320,19 +328,43 @@ class ClientConnection:
         self._release_slots()
         self._join_turn()
 
+    def late_replies_came(self) -> None:
+        """Some replies are there that were not when their requests were settled."""
+        if self._is_closed:
+            return
+        self.idle_sweeps = 0
+        self._release_slots()
+        self._join_turn()
+
     def _release_slots(self) -> None:
         slots = self._slots
         was_full = len(slots) >= self._context.limits.max_deferred_per_connection
+        came: list[list[Piece]] = []
         while slots:
             head = slots[0]
+            if type(head) is LateReply:
+                if not head:
+                    break
+                came.append(head)
+                slots.popleft()
+                continue
             if isinstance(head, Deferred):
                 if head.pieces is None:
                     break
                 head = head.pieces
+            self._send_late(came)
             slots.popleft()
             self._outgoing.extend(head)
+        self._send_late(came)
         if was_full and len(slots) < self._context.limits.max_deferred_per_connection:
             self._holds -= 1
+
+    def _send_late(self, came: list[list[Piece]]) -> None:
+        if came:
+            reply = _joined(came)
+            self._unsent_bytes += len(reply)
+            self._outgoing.extend((reply,))
+            came.clear()
 
     def deferred_failed(self) -> None:
         self._flush_and_close()
@@ -393,7 +425,9 @@ class ClientConnection:
             self._is_blocked = False
             self._turns.forget(self._fd)
         for waiting in self._slots:
-            self._count_unsent((waiting.pieces or ()) if isinstance(waiting, Deferred) else waiting)
+            # Late replies are counted when they may leave; before, they are few bytes each.
+            if type(waiting) is not LateReply:
+                self._count_unsent((waiting.pieces or ()) if isinstance(waiting, Deferred) else waiting)
 
     def _on_writable(self) -> None:
         self.idle_sweeps = 0
@@ -471,7 +505,7 @@ class ClientConnection:
 
 
 def _joined(replies: Sequence[list[Piece]]) -> bytes:
-    """Of replies that `Service.settle` has completed: each is one piece of bytes."""
+    """Of replies that were empty and have come: each is one piece of bytes."""
     if len(replies) == 1:
         return replies[0][0]  # type: ignore[return-value]
     return b"".join([pieces[0] for pieces in replies])  # type: ignore[misc]

@@ -93,9 +93,20 @@ class _Forward:
         self._target.close_connection()
 
 
+class LateReply(list[Piece]):
+    """A reply that is empty until its time comes, without a `Deferred` of its own: there may be thousands of them.
+
+    `Service.settle` may leave it empty. Whoever fills it later, as one piece of bytes, tells the connection by
+    `ClientConnection.late_replies_came`, once for all of its replies that have come.
+    """
+
+    __slots__ = ()
+
+
 Outcome = Sequence[Piece] | Deferred
 """The pieces of a whole reply frame, length included; an empty tuple where the request has no reply. An empty list is a
-reply that is not there yet: `Service.settle` will have put it into the list, as one piece of bytes."""
+reply that is not there yet: `Service.settle` will have put it into the list, as one piece of bytes; into a `LateReply`
+somebody will later."""
 
 
 class Service(Protocol):

@@ -130,9 +130,8 @@ class Turns:
                     callback()
                 except Exception:
                     _log.exception("a socket could not be served")
-        self._is_running = False
-        if self._members:
-            self._end()
+        # Also without replies to send: somebody may wait for what was written in this turn, a follower above all.
+        self._end()
 
     def settle(self) -> None:
         """Has the service complete its replies. Those of a service that failed at it stay empty."""
@@ -150,6 +149,7 @@ class Turns:
             self._service.end_turn()
         except Exception:
             _log.exception("late replies could not be completed")
+        self._is_running = False
         members, self._members = self._members, []
         for member in members:
             try:

@@ -40,6 +40,8 @@ class RunningBroker:
         while isinstance(outcome, Deferred) and outcome.pieces is None:
             await asyncio.sleep(0.001)
         pieces = outcome.pieces if isinstance(outcome, Deferred) else outcome
+        while not pieces:
+            await asyncio.sleep(0.001)
         data = b"".join(
             piece if isinstance(piece, bytes | memoryview) else os.pread(piece.file.fd, piece.length, piece.position)
             for piece in pieces

@@ -231,6 +231,8 @@ async def _reply(request: Request, version: int, outcome: Outcome) -> Response:
         while outcome.pieces is None:
             await asyncio.sleep(0.001)
         outcome = outcome.pieces
+    while not outcome:
+        await asyncio.sleep(0.001)
     frame = b"".join(
         os.pread(piece.file.fd, piece.length, piece.position) if isinstance(piece, FileSlice) else bytes(piece)
         for piece in outcome

@@ -22,7 +22,7 @@ from ottla.net.limits import ConnectionLimits
 from ottla.net.outgoing import Piece
 from ottla.net.server import Server
 from ottla.net.server_connection import ClientConnection
-from ottla.net.service import Deferred, Outcome
+from ottla.net.service import Deferred, LateReply, Outcome
 
 T = TypeVar("T")
 
@@ -45,6 +45,7 @@ class ScriptedService:
     """Echoes a frame, unless its first word is a command.
 
     hold:NAME, later:NAME   a deferred reply, with and without holding the connection; the test completes it
+    wait:NAME               a reply that is settled without coming; the test fills it
     silent                  no reply
     slice:POSITION:LENGTH   a reply whose body is that range of `self.file`
     big:LENGTH              a reply of so many bytes in memory
@@ -55,6 +56,7 @@ class ScriptedService:
     def __init__(self) -> None:
         self.handled: list[bytes] = []
         self.deferred: dict[str, Deferred] = {}
+        self.late: dict[str, tuple[ClientConnection, LateReply]] = {}
         self.abandoned: list[str] = []
         self.opened_ids: list[int] = []
         self.closed_ids: list[int] = []
@@ -96,6 +98,10 @@ class ScriptedService:
             reply: list[Piece] = []
             self.staged.append((reply, frame))
             return reply
+        if command == b"wait":
+            late = LateReply()
+            self.late[arguments[0].decode()] = connection, late
+            return late
         if command == b"silent":
             return ()
         if command == b"slice":
@@ -113,6 +119,11 @@ class ScriptedService:
         if command == b"close":
             connection.close()
         return [framed(body)]
+
+    def fill(self, name: str, body: bytes) -> None:
+        connection, late = self.late.pop(name)
+        late.append(framed(body))
+        connection.late_replies_came()
 
     def _defer(self, name: str, *, holds: bool) -> Deferred:
         deferred = Deferred(holds_connection=holds)

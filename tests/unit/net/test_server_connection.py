@@ -142,6 +142,35 @@ def test_too_many_waiting_replies_hold_the_connection(start_server: StartServer)
     assert [client.receive() for _ in range(5)] == [b"a done", b"1", b"2", b"3", b"4"]
 
 
+def test_too_many_late_replies_hold_the_connection(start_server: StartServer) -> None:
+    running = start_server(max_deferred_per_connection=3)
+    client = running.client()
+    client.send(b"wait:a", b"wait:b", b"wait:c")
+    wait_handled(running, 3)
+    client.send(b"1")
+    assert running.client().ask(b"others") == b"others"
+    assert b"1" not in running.service.handled
+    running.call(lambda: running.service.fill("b", b"b done"))
+    assert running.client().ask(b"others") == b"others"
+    assert b"1" not in running.service.handled, "the first one is still missing"
+    running.call(lambda: running.service.fill("a", b"a done"))
+    assert [client.receive() for _ in range(2)] == [b"a done", b"b done"]
+    wait_handled(running, 6)
+    running.call(lambda: running.service.fill("c", b"c done"))
+    assert [client.receive() for _ in range(2)] == [b"c done", b"1"]
+
+
+def test_late_replies_to_a_peer_that_has_gone_are_dropped(start_server: StartServer) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(b"wait:a", b"wait:b")
+    wait_handled(running, 2)
+    client.close()
+    running.wait_until(lambda: not running.server.connections())
+    running.call(lambda: running.service.fill("a", b"a done"))
+    assert running.client().ask(b"others") == b"others"
+
+
 def test_a_muted_connection_is_answered_but_not_read_on(start_server: StartServer) -> None:
     running = start_server()
     client = running.client()
@@ -157,7 +186,9 @@ def test_a_muted_connection_is_answered_but_not_read_on(start_server: StartServe
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    kinds=st.lists(st.sampled_from(["echo", "hold", "later", "silent"]), min_size=1, max_size=20),
+    kinds=st.lists(
+        st.sampled_from(["echo", "hold", "later", "silent", "staged", "wait", "wait"]), min_size=1, max_size=20
+    ),
     cut=st.integers(0, 20),
     chance=st.randoms(use_true_random=False),
 )
@@ -171,15 +202,19 @@ def test_replies_come_in_the_order_of_requests(
     client.send(*bodies[:cut])
     client.send(*bodies[cut:])
     expected = [body for body in bodies if not body.startswith(b"silent")]
-    open_names = [body.split(b":")[1].decode() for body in bodies if body[:4] in (b"hold", b"late")]
+    open_names = [body.split(b":")[1].decode() for body in bodies if body[:4] in (b"hold", b"late", b"wait")]
 
     def complete_one() -> bool:
-        ready = [name for name in open_names if name in running.service.deferred]
+        ready = [name for name in open_names if name in {**running.service.deferred, **running.service.late}]
         if ready:
             name = min(ready, key=lambda ready_name: order[int(ready_name)])
             open_names.remove(name)
             kind = kinds[int(name)]
-            running.service.deferred.pop(name).complete([framed(f"{kind}:{name}".encode())])
+            body = f"{kind}:{name}".encode()
+            if kind == "wait":
+                running.service.fill(name, body)
+            else:
+                running.service.deferred.pop(name).complete([framed(body)])
         return not open_names
 
     running.wait_until(complete_one)
