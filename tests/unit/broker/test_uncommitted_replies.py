@@ -75,13 +75,12 @@ class BothWays:
         self.epoch = epoch
         for topic in (LONG, SHORT):
             partition = self.partition(topic)
-            machine = partition.leader
             state = LeaderAndIsrPartitionState(
                 partition_index=0,
                 leader=leader,
                 leader_epoch=epoch,
                 isr=isr,
-                partition_epoch=0 if machine is None else machine.partition_epoch + 1,
+                partition_epoch=0,
                 replicas=[self.broker.broker_id, FOLLOWER],
             )
             request = LeaderAndIsrRequest(
@@ -92,6 +91,13 @@ class BothWays:
             )
             told = await self.broker.replicas.apply_leader_and_isr(request)
             assert told == {TopicPartition(topic, 0): ErrorCode.NONE}
+
+    def set_isr(self, *others: int) -> None:
+        for topic in (LONG, SHORT):
+            partition = self.partition(topic)
+            if partition.leader is not None:
+                partition.leader.isr_confirmed([self.broker.broker_id, *others], partition.leader.partition_epoch + 1)
+                self.broker.replicas.isr_changed(partition)
 
     def produce(self, requests: list[tuple[int, int, int, int]]) -> None:
         for size, version, acks, timeout_ms in requests:
@@ -110,7 +116,7 @@ class BothWays:
             partition = self.partition(topic)
             if partition.leader is not None and FOLLOWER in partition.leader.followers:
                 offset = min(partition.log.high_watermark + count, partition.log.log_end_offset)
-                self.broker.replicas.follower_fetched(partition, FOLLOWER, offset, 0)
+                self.broker.replicas.follower_fetched(partition, FOLLOWER, offset, 0, broker_epoch=-1)
 
     def require(self, min_insync_replicas: int) -> None:
         for topic in (LONG, SHORT):
@@ -129,8 +135,7 @@ class BothWays:
             case ("require", count):
                 self.require(count)
             case ("isr", isr):
-                if self.partition(LONG).leader is not None:
-                    await self.give_role(own, [own, *isr], epoch=self.epoch)
+                self.set_isr(*isr)
             case ("lead",):
                 await self.give_role(own, [own, FOLLOWER], epoch=self.epoch + 1)
             case ("follow",):
@@ -273,7 +278,7 @@ def test_too_few_replicas_are_told_where_they_became_too_few_after_the_append(tm
         await ways.perform(("produce", [(10, 9, -1, LATE_MS)] * 2))
         # In one turn: the follower has the first, and then leaves.
         ways.follower_has(1)
-        await ways.give_role(ways.broker.broker_id, [ways.broker.broker_id], epoch=ways.epoch)
+        ways.set_isr()
         ways.dispatch.end_turn()
         short = [other for _, other, _ in ways.outcomes]
         assert [bool(reply) for reply in short] == [True, False]
