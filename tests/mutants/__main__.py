@@ -102,9 +102,8 @@ class Bench:
         copy.take(None)
         files = sorted({test.partition("::")[0] for test in self._noticing})
         usual_s = {test: self._traces[test.partition("::")[0]].seconds.get(test, 0.0) for test in self._noticing}
-        chosen = plan(
-            None, {f: Trace({t: s for t, s in usual_s.items() if t.startswith(f)}, {}) for f in files}, 1e9, 120
-        )
+        traces = {f: Trace({t: s for t, s in usual_s.items() if t.startswith(f)}, {}) for f in files}
+        chosen = plan("", None, traces, 1e9, 120)
         run = Run(copy, chosen.files, 120 + 10 * chosen.seconds, [Planned(chosen)], stops_early=False)
         run.start()
         _, outcome = wait_for({0: run})
@@ -126,10 +125,10 @@ class Bench:
 
     def _run(self, copy: Copy, mutant: Mutant, files: Sequence[str]) -> Run:
         name = function_around(source_of(mutant.path), mutant.edit.line)
-        function = None if name is None or (str(mutant.path), name) in self._imported else (str(mutant.path), name)
-        chosen = plan(
-            function, {file: self._traces[file] for file in files if file in self._traces}, self._box_s, _PATIENCE_S
-        )
+        if (str(mutant.path), name) in self._imported:
+            name = None
+        traces = {file: self._traces[file] for file in files if file in self._traces}
+        chosen = plan(str(mutant.path), name, traces, self._box_s, _PATIENCE_S)
         copy.take(mutant)
         return Run(copy, chosen.files, 2 * _PATIENCE_S + 5 * chosen.seconds, [Planned(chosen)])
 

@@ -63,6 +63,9 @@ class Trace(NamedTuple):
     def tests_of(self, function: Function) -> set[str]:
         return self.callers.get(function, set())
 
+    def tests_in(self, module: str) -> set[str]:
+        return {test for (called, _), tests in self.callers.items() if called == module for test in tests}
+
 
 class Recorder:
     """A plugin of pytest that writes the trace of the session, which runs one file."""
@@ -127,23 +130,30 @@ class Plan(NamedTuple):
         return list(dict.fromkeys(test.partition("::")[0] for test in self.timeouts_s))
 
 
-def plan(function: Function | None, traces: dict[str, Trace], box_s: float, patience_s: float) -> Plan:
+def plan(module: str, name: str | None, traces: dict[str, Trace], box_s: float, patience_s: float) -> Plan:
     """The callers of the function, the quickest files first, as many as fit into the box.
 
-    Anyone may depend on code outside functions, and on what is called from there: for None, that is all tests.
+    Anyone may depend on code outside functions, and on what is called from there: for None, that is all tests, those
+    first that call anything in the module.
     """
-    callers = {
-        file: set(trace.seconds) if function is None else trace.tests_of(function) for file, trace in traces.items()
-    }
-    usual = {file: sum(traces[file].seconds[test] for test in tests) for file, tests in callers.items()}
     timeouts: dict[str, float] = {}
     spent = 0.0
-    for file in sorted(usual, key=lambda file: (usual[file], file)):
-        # Tests of a file stay together, in their order: what they share would be set up again and again.
-        for test in traces[file].seconds:
-            if test in callers[file] and spent <= box_s:
-                spent += traces[file].seconds[test]
-                timeouts[test] = patience_s + 5 * traces[file].seconds[test]
+    rounds = (
+        [{file: trace.tests_of((module, name)) for file, trace in traces.items()}]
+        if name is not None
+        else [
+            {file: trace.tests_in(module) for file, trace in traces.items()},
+            {file: set(trace.seconds) for file, trace in traces.items()},
+        ]
+    )
+    for callers in rounds:
+        usual = {file: sum(traces[file].seconds[test] for test in tests) for file, tests in callers.items()}
+        for file in sorted(usual, key=lambda file: (usual[file], file)):
+            # Tests of a file stay together, in their order: what they share would be set up again and again.
+            for test in traces[file].seconds:
+                if test in callers[file] and test not in timeouts and spent <= box_s:
+                    spent += traces[file].seconds[test]
+                    timeouts[test] = patience_s + 5 * traces[file].seconds[test]
     return Plan(timeouts, spent)
 
 

@@ -308,9 +308,11 @@ def test_a_transaction_without_anything_in_it_costs_nothing() -> None:
 def test_a_call_that_takes_too_long_says_why_and_what_to_do(call: str, words: str) -> None:
     async def scenario() -> None:
         async with world(**{"max.block.ms": 200}) as here:
-            kind = {"init_transactions": InitProducerIdRequest, "send_offsets": AddOffsetsToTxnRequest}.get(
-                call, EndTxnRequest
-            )
+            kinds: dict[str, type[Request]] = {
+                "init_transactions": InitProducerIdRequest,
+                "send_offsets": AddOffsetsToTxnRequest,
+            }
+            kind = kinds.get(call, EndTxnRequest)
             here.codes[kind] = [E.COORDINATOR_LOAD_IN_PROGRESS] * 100_000
             producer = here.producer
             with pytest.raises(ClientError, match=rf"{call}\(\) was not done within max.block.ms, 200 ms") as late:

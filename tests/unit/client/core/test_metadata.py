@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from ottla.base.errors import ErrorCode
-from ottla.base.types import NIL_UUID, TopicPartition
+from ottla.base.types import NIL_UUID, TopicPartition, Uuid
 from ottla.client.core.metadata import NO_LEADER, BrokerAddress, MetadataCache, PartitionLeader, least_loaded
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, client_error
 from ottla.wire.apis.metadata import MetadataResponse, MetadataResponseTopic
 from tests.unit.client.core.producer.model_broker import TOPIC, metadata_response
 
@@ -125,3 +125,33 @@ def test_a_partition_that_is_not_known_is_asked_about() -> None:
     assert cache.next_refresh_ms() == 1000
     assert cache.find(TOPIC, 2, 1) is None
     assert cache.next_refresh_ms() == 10
+
+
+def test_what_is_said_of_a_topic_that_was_waited_for_in_vain() -> None:
+    cache = known([0, 0], [0, 0])
+    missing = cache.why_unknown(TOPIC, 2, 500, otherwise="silence")
+    assert missing == f"topic {TOPIC} has the partitions 0 to 1, and no partition 2 has been added within 500 ms"
+    assert ": silence. Does the topic exist" in cache.why_unknown(TOPIC, None, 500, otherwise="silence")
+    assert ": silence. Does the topic exist" in cache.why_unknown("other", 0, 500, otherwise="silence")
+    refused = MetadataResponseTopic(name=TOPIC, topic_id=NIL_UUID, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    cache.update(MetadataResponse(topics=[refused]), 1)
+    reason = client_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED).message
+    for partition in (None, 0, 2):
+        assert f"within 500 ms: {reason}. " in cache.why_unknown(TOPIC, partition, 500, otherwise="silence")
+
+
+def test_the_partitions_of_a_topic_that_has_no_leaders_now_are_remembered() -> None:
+    for code, remembered in ((ErrorCode.LEADER_NOT_AVAILABLE, True), (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False)):
+        cache = known([0], [3])
+        cache.update(
+            MetadataResponse(topics=[MetadataResponseTopic(name=TOPIC, topic_id=NIL_UUID, error_code=code)]), 1
+        )
+        assert cache.knows(TopicPartition(TOPIC, 0)) is remembered
+
+
+def test_a_topic_made_anew_begins_with_epochs_of_its_own() -> None:
+    cache = known([1], [4])
+    response = metadata_response([0], [0])
+    response.topics[0].topic_id = Uuid(bytes(15) + b"\x07")
+    cache.update(response, 1)
+    assert cache.leader_of(TOPIC, 0) == 0
