@@ -213,3 +213,18 @@ def test_api_versions_in_kafkas_form() -> None:
     assert "\tFetch(1): UNSUPPORTED," in lines
     assert lines[-2:] == ["\tUnknown(999): 0 to 1 [usable: none]", ")"]
     assert list(broker_lines(broker, KafkaError("gone"))) == ["h:9092 (id: 1 rack: null) -> ERROR: gone"]
+
+
+def test_a_person_is_prompted_for_every_line_and_a_pipe_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "input"
+    path.write_bytes(b"a\nb\n")
+
+    async def all_lines(prompt: bool) -> list[bytes]:
+        with path.open("rb") as file:
+            return [line async for lines in input_lines(file.fileno(), prompt=prompt) for line in lines]
+
+    for prompt, shown in ((True, ">>"), (False, "")):
+        assert run_async(all_lines(prompt)) == [b"a", b"b"]
+        assert capsys.readouterr().out == shown, "once for the lines, once for the end"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from ottla.cli import local_cluster, start
 from ottla.cli.local_cluster import ClusterOptions
 from tests.ports import free_port
+from tests.waiting import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -119,3 +123,43 @@ def test_a_process_that_was_never_started_need_not_be_stopped(tmp_path: Path) ->
     broker = local_cluster._BrokerProcess(1, ClusterOptions(1, 9300, tmp_path, True))
     broker.kill()
     asyncio.run(broker.stop())
+
+
+def test_a_cluster_of_one_is_looked_after_and_stops_when_told(tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "ottla", "start", "--brokers", "1", "--port", str(port), "--data", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(3)]
+        assert said == [
+            f"ottla: broker 1 is listening on 127.0.0.1:{port}\n",
+            f"ottla: a cluster of 1 brokers, data and logs in {tmp_path}; Ctrl-C stops it\n",
+            f"ottla: bootstrap servers: 127.0.0.1:{port}\n",
+        ]
+        first = int((tmp_path / "broker-1" / "pid").read_text())
+        os.kill(first, signal.SIGKILL)
+        assert process.stdout.readline() == "ottla: broker 1 was ended by SIGKILL\n"
+        while "was started again" not in (line := process.stdout.readline()):
+            assert line, "it ended instead"
+        second = int((tmp_path / "broker-1" / "pid").read_text())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+        assert process.stdout.read() == "ottla: stopping\n"
+    assert second != first
+    assert not Path(f"/proc/{second}").exists()
+
+
+def test_a_broker_that_dies_is_left_dead_if_so_wished(tmp_path: Path) -> None:
+    options = ("--brokers", "1", "--port", str(free_port()), "--data", str(tmp_path), "--no-restart")
+    command = [sys.executable, "-m", "ottla", "start", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        while "bootstrap servers" not in (line := process.stdout.readline()):
+            assert line, "it ended instead"
+        os.kill(int((tmp_path / "broker-1" / "pid").read_text()), signal.SIGKILL)
+        assert process.stdout.readline() == "ottla: broker 1 was ended by SIGKILL\n"
+        while not (line := process.stdout.readline()).startswith("  All of it is in "):
+            assert line.startswith("  "), line
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+        assert process.stdout.read() == "ottla: stopping\n"
