@@ -70,6 +70,10 @@ class Partition(Waitable):
         self.is_offline = False
         """Its directory has failed: nothing can be read or written until the broker is started again."""
 
+    @property
+    def is_following(self) -> bool:
+        return self.leader is None and self.leader_id >= 0 and not self.is_offline
+
     def check_leader_epoch(self, epoch: int) -> None:
         """Fences a client that follows another leader than this one; -1 means it does not say (KIP-320)."""
         if epoch >= 0 and epoch != self.leader_epoch:
@@ -285,6 +289,8 @@ class Replicas:
             partition_log.advance_high_watermark(committed)
         if partition_log.log_start_offset < log_start_offset <= partition_log.high_watermark:
             partition_log.advance_log_start_offset(log_start_offset)
+        if partition.waiters:
+            self._parked.moved(partition)
 
     def directory_failed(self, path: Path, error: LogDirError) -> None:
         """Takes the partitions of a failed directory offline; the others go on."""

@@ -15,6 +15,7 @@ from ottla.base.errors import InvalidConfigError
 from ottla.base.options import OptionSet, Update, Value, Values
 from ottla.broker.config.keys import coordinators, log, network, ottla, replication, sasl, security, store, tiered, tls
 from ottla.broker.config.keys.reasons import NOT_YET, PLAIN_TEXT_ONLY
+from ottla.broker.config.keys.replication import RACK_AWARE_SELECTOR
 from ottla.broker.config.listeners import (
     Listener,
     check_advertised,
@@ -155,6 +156,11 @@ class BrokerConfig(Values):
     @property
     def is_a_cluster_of_its_own(self) -> bool:
         return _is_a_cluster_of_its_own(self)
+
+    @property
+    def reads_from_closest_replica(self) -> bool:
+        """Whether a leader sends consumers to a follower in their rack (KIP-392)."""
+        return (self.optional_text("replica.selector.class") or "").endswith(RACK_AWARE_SELECTOR)
 
     @property
     def log_dirs(self) -> list[Path]:

@@ -1,7 +1,8 @@
 """Fetch: ranges of log files, sent as they are. Waits for records where the client asks it to.
 
 Which partitions are read and which results are sent is the fetch session's business; this module reads them, decides
-whether there is enough to reply, and parks the request if there is not.
+whether there is enough to reply, and parks the request if there is not. Consumers may read from followers, up to what
+these know to be committed; a leader sends them to one in their rack, if there is a selector (KIP-392).
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from ottla.broker.quotas import ByteRate
 from ottla.broker.replicas import Partition, not_leader
 from ottla.log.partition_log import PartitionLog
 from ottla.machines.fetch_session import INITIAL_EPOCH, FetchContext, FetchRequestHead, PartitionKey, TopicKey
+from ottla.machines.replication.closest_replica import closest_replica
 from ottla.net.outgoing import Piece
 from ottla.net.service import Deferred, Outcome
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.fused.fetch import FetchPartition, FetchPlan, FetchResult, decode_fetch, encode_fetch_response
 
+FIRST_VERSION_WITH_RACKS = 11
 FIRST_VERSION_WITH_IDS = 13
-_CONSUMER = -1
 _READ_COMMITTED = 1
 # An empty set of records, as Kafka sends it: librdkafka cannot read a null one and never gets past it.
 _NO_RECORDS = b""
@@ -112,6 +114,11 @@ class _FetchAttempt:
             try:
                 partition = _readable_partition(self._context, plan, key, wanted)
                 self.partitions.append(partition)
+                closer = self._closer_replica(partition, wanted) if plan.rack_id and plan.replica_id < 0 else None
+                if closer is not None:
+                    self._must_reply = True
+                    self._add(key, _read_elsewhere(partition, wanted, closer), carries=True)
+                    continue
                 result, size, is_behind = _read(partition, plan, wanted, room - self._bytes, is_first=self._bytes == 0)
                 if plan.replica_id >= 0 and result.diverging_epoch is None:
                     self._followed.append((partition, wanted))
@@ -125,6 +132,18 @@ class _FetchAttempt:
             self._bytes += size
             self._add(key, result, carries=size > 0 or result.diverging_epoch is not None)
 
+    def _closer_replica(self, partition: Partition, wanted: FetchPartition) -> int | None:
+        broker = self._context.broker
+        if partition.leader is None or not broker.config.reads_from_closest_replica:
+            return None
+        listener = self._context.connection.listener
+        racks = {
+            other.broker_id: other.rack
+            for other in broker.image.brokers.values()
+            if other.endpoint(listener) is not None
+        }
+        return closest_replica(partition.leader, wanted.fetch_offset, self._plan.rack_id, racks)
+
     def _add(self, key: PartitionKey, result: FetchResult, *, carries: bool) -> None:
         self._results.append((key, result))
         self._carries.append(carries)
@@ -133,7 +152,7 @@ class _FetchAttempt:
 def _rate_of(context: RequestContext, plan: FetchPlan) -> ByteRate | None:
     """Where a consumer's bytes are counted, if it has a quota."""
     broker = context.broker
-    if not broker.quotas.is_limiting or plan.replica_id != _CONSUMER:
+    if not broker.quotas.is_limiting or plan.replica_id >= 0:
         return None
     return context.admission.rates(context.client_id, broker.clock.wall_ms()).consumer
 
@@ -153,7 +172,10 @@ def _readable_partition(
     partition.check_leader_epoch(wanted.current_leader_epoch)
     leader = partition.leader
     if leader is None:
-        raise not_leader(partition)
+        may_be_follower = plan.replica_id < 0 and context.version >= FIRST_VERSION_WITH_RACKS
+        if not may_be_follower or not partition.is_following:
+            raise not_leader(partition)
+        return partition
     if plan.replica_id >= 0 and plan.replica_id not in leader.followers:
         # Its controller may know more than ours: with an epoch it tries again, without it looks for the leader.
         has_epoch = wanted.current_leader_epoch >= 0
@@ -192,7 +214,7 @@ def _read(
             )
             return at_fork, 0, False
     is_committed_read = False
-    if plan.replica_id == _CONSUMER:
+    if plan.replica_id < 0:
         is_committed_read = plan.isolation_level == _READ_COMMITTED
         end_offset = last_stable_offset if is_committed_read else high_watermark
     else:
@@ -216,6 +238,19 @@ def _read(
     if found.data is None:
         return result, 0, False
     return result, found.data.length, not found.is_last_segment
+
+
+def _read_elsewhere(partition: Partition, wanted: FetchPartition, replica: int) -> FetchResult:
+    log = partition.log
+    return FetchResult(
+        wanted.partition,
+        0,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_start_offset,
+        preferred_read_replica=replica,
+        records=_NO_RECORDS,
+    )
 
 
 def divergence(log: PartitionLog, wanted: FetchPartition) -> tuple[int, int] | None:

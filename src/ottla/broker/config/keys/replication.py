@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ottla.base.options import Between, Option, Type, Update
+from ottla.base.options import Between, Matching, Option, Type, Update
 from ottla.broker.config.keys.log import RELEASE
 from ottla.broker.config.keys.reasons import NO_JAVA_CLASSES, NO_KRAFT, NOT_YET
+
+RACK_AWARE_SELECTOR = "RackAwareReplicaSelector"
 
 _CLUSTER = Update.CLUSTER_WIDE
 _BROKER_VERSIONS = "brokers agree on versions request by request"
@@ -162,8 +164,11 @@ OPTIONS = (
         Type.STRING,
         None,
         "How the replica a consumer reads from is chosen. Unset: always the leader. A name ending in "
-        "RackAwareReplicaSelector: one in the consumer's rack (KIP-392).",
-        no_effect=NOT_YET,
+        "RackAwareReplicaSelector: one in the consumer's rack (client.rack), if it is in sync (KIP-392).",
+        valid=Matching(
+            rf"(.*\.)?({RACK_AWARE_SELECTOR}|LeaderSelector)",
+            f"org.apache.kafka.common.replica.{RACK_AWARE_SELECTOR} or …LeaderSelector",
+        ),
     ),
     Option(
         "auto.leader.rebalance.enable",
