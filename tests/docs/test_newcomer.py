@@ -84,12 +84,19 @@ def test_from_the_first_line_on(tmp_path: Path) -> None:
         (greeting,) = [block for block in blocks("README.md", "sh") if "ottla produce" in block.code]
         assert "hello" in shell(greeting, directory, not_active)
 
-        (first_pipeline,) = blocks("docs/pipelines.md", "sh")
+        first_pipeline, second_chances, moves = blocks("docs/pipelines.md", "sh")
         told = shell(first_pipeline, directory, active)
         assert "orders.yaml: fine, 2 flows\n" in told
         assert "totals: ended after " in told
         (total,) = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
         assert (total["customer"], float(total["total"])) == ("ann", 12.5)
+
+        nothing = "orders.unreadable has no letters of source orders that are meant and were not sent back before\n"
+        assert shell(second_chances, directory, active) == nothing * 3
+        told = shell(moves, directory, active)
+        assert "2 offsets are read again: orders.totals keeps what was written before" in told
+        assert "flow totals goes on at its new position; its old checkpoint is " in told
+        assert told.endswith("group billing goes on there\n")
 
         # All Python in one process; that of the README goes on where the page ends.
         (more,) = blocks("README.md", "pycon")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli import mirrored_groups
+from ottla.cli.flow_positions import position, reset
 from ottla.cli.pipeline_file import FILE, SERVERS, SET, load_pipeline
 from ottla.cli.redrive import redrive
 from ottla.cli.terminal import INTERRUPTED, errors_told, new_app, run_app
@@ -36,6 +37,8 @@ def main(arguments: list[str]) -> int:
     app = new_app()
     app.command("run", short_help="run a pipeline")(run)
     app.command("check", short_help="look for what would keep it from running")(check)
+    app.command("position", short_help="show how far a flow is")(position)
+    app.command("reset", short_help="move a flow to other offsets")(reset)
     app.command("redrive", short_help="send dead letters back")(redrive)
     app.command("groups", short_help="move groups to the target of a mirror")(groups)
     app.callback(no_args_is_help=True)(_pipeline)

@@ -19,6 +19,10 @@ OffsetJson: TypeAlias = dict[str, dict[str, int]]
 
 NEW_PARTITION_START = 0
 
+_PLACED = ""
+"""In place of a topic. Marks offsets to which a query was moved: the batch that ends there holds no records, whatever
+lies before."""
+
 
 class OffsetRange(NamedTuple):
     """A part of a partition that one task reads; `end_offset` is exclusive."""
@@ -43,8 +47,17 @@ def from_json(written: Mapping[str, Mapping[str, int]]) -> Offsets:
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in written.items()
+        if topic != _PLACED
         for partition, offset in partitions.items()
     }
+
+
+def to_placed_json(offsets: Mapping[TopicPartition, int]) -> OffsetJson:
+    return {_PLACED: {"0": 0}, **to_json(offsets)}
+
+
+def is_placed(written: Mapping[str, object]) -> bool:
+    return _PLACED in written
 
 
 # What one micro-batch covers

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from ottla.base.types import TopicPartition
 from ottla.spark.group_commits import GroupCommits
+from ottla.spark.offsets import Offsets, from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-Offsets = dict[TopicPartition, int]
 BAD_ROWS = "ottla.bad-rows."
 WRITTEN_ROWS = "ottla.written-rows"
 _LAST_REPORT_TIMEOUT_S = 10.0
@@ -108,15 +107,12 @@ def parse_offsets(found: object) -> Offsets | None:
             return None
     if not isinstance(found, dict) or not found:
         return None
-    offsets: Offsets = {}
-    for topic, partitions in found.items():
+    for partitions in found.values():
         if not isinstance(partitions, dict):
             return None
-        for partition, offset in partitions.items():
-            if not str(partition).isdecimal() or not isinstance(offset, int):
-                return None
-            offsets[TopicPartition(topic, int(partition))] = offset
-    return offsets
+        if not all(str(one).isdecimal() and isinstance(offset, int) for one, offset in partitions.items()):
+            return None
+    return from_json(found)
 
 
 class LagTracker(StreamingQueryListener):

@@ -291,6 +291,11 @@ def forget_batches(admin: Admin, sink: str, committed: int, *, keep_plan: bool) 
         log.info("the group %s stays: %s", name, error)
 
 
+def abort_open(admin: Admin, sink: str) -> None:
+    """Ends what a sink that nobody writes to any more has left open: readers would wait for it."""
+    _shut_out(admin, lambda name: _is_task_of(sink, name), states=["Ongoing"])
+
+
 def _shut_out(admin: Admin, is_meant: Callable[[str], bool], *, states: Sequence[str]) -> None:
     """Aborts what is open under the ids that are meant and in one of the states, and shuts out whoever uses them."""
     try:

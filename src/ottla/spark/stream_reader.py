@@ -21,7 +21,18 @@ from pyspark.sql.streaming.datasource import (
 
 from ottla.base.types import Uuid
 from ottla.spark.data_loss import report_loss
-from ottla.spark.offsets import OffsetJson, Offsets, from_json, lag, losses, ranges_between, split, take, to_json
+from ottla.spark.offsets import (
+    OffsetJson,
+    Offsets,
+    from_json,
+    is_placed,
+    lag,
+    losses,
+    ranges_between,
+    split,
+    take,
+    to_json,
+)
 from ottla.spark.options import SourceOptions
 from ottla.spark.range_reader import RangePartition, RangeReader
 from ottla.spark.source_schema import SourceColumns
@@ -137,6 +148,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Tasks
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        if is_placed(end):
+            return []
         begun, ended = from_json(start), from_json(end)
         if self._begins_empty(begun) and all(ended[one] <= begun.get(one, 0) for one in ended):
             return []

@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 from ottla.base.errors import OttlaError
 
+BEFORE_ANY_BATCH = -1
+"""The batch before the first."""
+
 
 class BatchRefusedError(OttlaError):
     """A batch that does not follow what the database holds: writing it would double rows or leave a gap."""

@@ -8,11 +8,12 @@ from typing import Self
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from ottla.spark.connect.batch_progress import BEFORE_ANY_BATCH, Progress
 from ottla.spark.connect.batch_writer import BatchWriter
 from ottla.spark.connect.column_types import TableSchemaError
 from ottla.spark.connect.database import DatabaseError, open_database
 from ottla.spark.connect.database_target import FLOW_MODES, STAGING_ROWS, Target
-from ottla.spark.pipeline.parts import Finding, FlowContext
+from ottla.spark.pipeline.parts import Finding, FlowContext, MovedFlow
 from ottla.spark.pipeline.section import Section
 
 
@@ -56,3 +57,23 @@ class DatabaseSink:
         except (DatabaseError, TableSchemaError) as e:
             self._section.fail("table", str(e))
         return frame.writeStream.foreachBatch(BatchWriter(self.target, flow.sink_id, flow.checkpoint))
+
+    @property
+    def rewritten_rows(self) -> str:
+        target = self.target
+        return {
+            "append": f"the rows in {target.table} stay, and theirs are added a second time",
+            "replace": f"{target.table} is written anew",
+        }.get(target.mode, f"they are written over the rows of {target.table} that have their keys")
+
+    def obstacle_to_move(self) -> str | None:
+        return None
+
+    def flow_moved(self, moved: MovedFlow) -> None:
+        """The database takes batches of the new query from here on, and none of the old one."""
+        database = self.target.database
+        if not database.exists():
+            return
+        with database.transaction() as session:
+            session.claim(moved.sink_id)
+            session.save_progress(moved.sink_id, Progress(moved.new_query_id, BEFORE_ANY_BATCH, moved.sources))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 
-from ottla.spark.pipeline.parts import Finding, FlowContext
+from ottla.spark.pipeline.parts import Finding, FlowContext, MovedFlow
 from ottla.spark.pipeline.section import Section
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 FORMATS = ("text", "json", "csv", "parquet")
+FORMATS_OF_FILES = frozenset({*FORMATS, "orc", "avro", "xml", "binaryFile"})
 _FILE_COLUMN = "file"
 
 
@@ -103,6 +104,25 @@ class FilesSink:
             self._section.fail("format", "format text takes one column of text: make it one with concat_ws or to_json")
         writer = frame.writeStream.format(self.format).options(**self.options).option("path", self.path)
         return writer.partitionBy(*self.partition_by) if self.partition_by else writer
+
+    rewritten_rows = "they are written into files of their own once more"
+
+    def obstacle_to_move(self) -> str | None:
+        return obstacle_to_move(self.path)
+
+    def flow_moved(self, moved: MovedFlow) -> None:
+        pass
+
+
+def obstacle_to_move(path: str) -> str | None:
+    """Spark lists the batches of a directory by their numbers, which a new query counts from 0, and drops those that
+    are in the list."""
+    if _is_local(path) and not (Path(path) / "_spark_metadata").exists():
+        return None
+    return (
+        f"the files in {path} are listed by batch, and a moved flow counts its batches anew. Give the sink another "
+        "'path', the flow another 'checkpoint', and its source the 'starting_offsets'"
+    )
 
 
 def _take_location(section: Section) -> str:

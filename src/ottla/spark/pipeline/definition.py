@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from ottla.spark.pipeline.builder import build_model
 from ottla.spark.pipeline.flows.continuity import check_continuity
+from ottla.spark.pipeline.flows.running import flows_run
 from ottla.spark.pipeline.flows.topics import topic_sources
 from ottla.spark.pipeline.frames import Frames
 from ottla.spark.pipeline.model import Model, Sink, Source, Table
@@ -148,7 +149,7 @@ class Pipeline:
         """
         model = self.model()
         _check_parts(model)
-        with _session_for(model, spark, master, log_file) as session:
+        with flows_run(model), _session_for(model, spark, master, log_file) as session:
             frames = _checked_frames(model, session)
             sources = _topic_sources(model, frames)
             check_continuity(session, model, sources, note=True)

@@ -23,12 +23,12 @@ from ottla.spark.mirror.group_sync import GroupSync
 from ottla.spark.mirror.settings import ORIGIN_HEADER, GroupChoice, Mirror, TopicNames
 from ottla.spark.mirror.target_topics import TargetTopics, create_map_topic
 from ottla.spark.options import CLIENT_PREFIX, SourceOptions
-from ottla.spark.pipeline.parts import Background, Finding, FlowContext
+from ottla.spark.pipeline.parts import Background, Finding, FlowContext, MovedFlow
 from ottla.spark.pipeline.problems import suggestion
 from ottla.spark.pipeline.section import Section
 from ottla.spark.pipeline.topics import admin_settings, find_missing_topics
 from ottla.spark.sink_options import Delivery, SinkOptions
-from ottla.spark.sink_transactions import forget_batches
+from ottla.spark.sink_transactions import abort_open, forget_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -222,6 +222,17 @@ class MirrorSink:
         except InvalidConfigError as e:
             self._section.fail("to", e.message)
         return frame.writeStream.format(MIRROR_FORMAT).options(**options)
+
+    @property
+    def rewritten_rows(self) -> str:
+        return "the copies are kept, and these records are copied a second time"
+
+    def obstacle_to_move(self) -> str | None:
+        return None
+
+    def flow_moved(self, moved: MovedFlow) -> None:
+        with ottla.Admin(admin_settings(self.mirror.target)) as admin:
+            abort_open(admin, f"{moved.sink_id}-{moved.old_query_id}")
 
     def forget_batches(self, sink_id: str, query_id: str, committed: int, *, keep_plan: bool) -> None:
         with ottla.Admin(admin_settings(self.mirror.target)) as admin:

@@ -143,6 +143,32 @@ class RememberingPart(Protocol):
         ...
 
 
+class MovedFlow(NamedTuple):
+    """A flow that goes on elsewhere, with a checkpoint that is new but for its offsets."""
+
+    sink_id: str
+    old_query_id: str
+    new_query_id: str
+    sources: tuple[str, ...]
+    """Where it goes on, a line for each source, as the checkpoint has it."""
+
+
+@runtime_checkable
+class MovingSinkPart(Protocol):
+    """A sink that knows what it means for it if a flow is moved to other offsets."""
+
+    rewritten_rows: str
+    """What becomes of rows that come a second time, as the end of a sentence."""
+
+    def obstacle_to_move(self) -> str | None:
+        """Why its flow cannot be moved."""
+        ...
+
+    def flow_moved(self, moved: MovedFlow) -> None:
+        """Lets the new query write, and lets the old one write no more. May be called again after a failure."""
+        ...
+
+
 class SinkPart(Protocol):
     def check(self) -> Sequence[Finding]: ...
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
-from ottla.spark.pipeline.parts import Finding, FlowContext
+from ottla.spark.connect.files import FORMATS_OF_FILES, obstacle_to_move
+from ottla.spark.pipeline.parts import Finding, FlowContext, MovedFlow
 from ottla.spark.pipeline.section import Section
 
 if TYPE_CHECKING:
@@ -59,6 +60,16 @@ class SparkSink:
 
     def writer(self, frame: DataFrame, *, flow: FlowContext) -> DataStreamWriter:
         return frame.writeStream.format(self._format).options(**self._options)
+
+    @property
+    def rewritten_rows(self) -> str:
+        return f"what becomes of their rows is up to the format {self._format}"
+
+    def obstacle_to_move(self) -> str | None:
+        return obstacle_to_move(self._options.get("path", "")) if self._format in FORMATS_OF_FILES else None
+
+    def flow_moved(self, moved: MovedFlow) -> None:
+        pass
 
 
 class ConsoleSink:

@@ -15,12 +15,12 @@ from ottla.spark.data_source import FORMAT_NAME
 from ottla.spark.options import CLIENT_PREFIX
 from ottla.spark.pipeline.formats.kinds import take_sink_format
 from ottla.spark.pipeline.formats.value_format import SinkFormat
-from ottla.spark.pipeline.parts import Finding, FlowContext
+from ottla.spark.pipeline.parts import Finding, FlowContext, MovedFlow
 from ottla.spark.pipeline.problems import suggestion
 from ottla.spark.pipeline.section import Section
 from ottla.spark.pipeline.topics import admin_settings, client_options, create_topic, find_missing_topics
 from ottla.spark.sink_options import Delivery, SinkOptions, SinkSchemaError
-from ottla.spark.sink_transactions import forget_batches
+from ottla.spark.sink_transactions import abort_open, forget_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -91,6 +91,19 @@ class TopicSink:
         if flow.mode == "update":
             return rows.writeStream.foreachBatch(_batch_writer(options))
         return rows.writeStream.format(FORMAT_NAME).options(**options)
+
+    @property
+    def rewritten_rows(self) -> str:
+        return f"{self.topic} keeps what was written before, and their rows come a second time"
+
+    def obstacle_to_move(self) -> str | None:
+        return None
+
+    def flow_moved(self, moved: MovedFlow) -> None:
+        """Batches are known by their query, so a new one has written none yet."""
+        name = f"{self._options.get('sinkId', moved.sink_id)}-{moved.old_query_id}"
+        with ottla.Admin(admin_settings(self._client_options)) as admin:
+            abort_open(admin, name)
 
     def forget_batches(self, sink_id: str, query_id: str, committed: int, *, keep_plan: bool) -> None:
         """Puts away what is remembered of the batches of a query up to the one that is committed."""

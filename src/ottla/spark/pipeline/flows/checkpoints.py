@@ -10,31 +10,54 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.spark.offsets import Offsets
+from ottla.spark.offsets import Offsets, is_placed
 from ottla.spark.progress import parse_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TOPICS = "ottla-topics.json"
-_FORMAT_LINES = 2
-"""The offsets of the sources follow a line with the format's version and one with the query's own state."""
 
 
 class CheckpointState(NamedTuple):
     query_id: str
     committed: int
     """The last batch that is done; -1 if none is."""
+    begun: int
+    """The last batch that is planned; one that is not done is run again at the next start."""
     position: Offsets
-    """Where the last batch that is done has ended, in the topics among the sources."""
+    """Where the last batch that is done has ended, in the topics among the sources; or where the flow was moved to."""
+
+
+class PlannedBatch(NamedTuple):
+    """A file of the directory `offsets`, line by line."""
+
+    version: str
+    own: str
+    """The query's own state: watermark, time, settings."""
+    sources: tuple[str, ...]
+    """How far the batch reaches in each source, in the order of the query's plan."""
+
+    @property
+    def text(self) -> str:
+        return "\n".join((self.version, self.own, *self.sources))
+
+
+def _is_placed(line: str) -> bool:
+    return parse_offsets(line) is not None and is_placed(json.loads(line))
 
 
 class FlowCheckpoint:
     """A directory of this machine, or of any file system that Spark can keep a checkpoint in."""
 
-    def __init__(self, spark: SparkSession, location: str) -> None:
+    def __init__(self, spark: SparkSession | None, location: str) -> None:
+        """Spark is needed for a location that is not a directory of this machine."""
         self.location = location
-        self._files = _LocalFiles(location) if "://" not in location else _HadoopFiles(spark, location)
+        self._files: _LocalFiles | _HadoopFiles
+        if spark is None or "://" not in location:
+            self._files = _LocalFiles(location)
+        else:
+            self._files = _HadoopFiles(spark, location)
 
     def state(self) -> CheckpointState | None:
         """None if there is no checkpoint yet."""
@@ -42,11 +65,21 @@ class FlowCheckpoint:
         if metadata is None:
             return None
         committed = max(self._files.numbers("commits"), default=-1)
-        text = self._files.read(f"offsets/{committed}") if committed >= 0 else None
+        begun = max(self._files.numbers("offsets"), default=-1)
         position: Offsets = {}
-        for line in (text or "").strip("\n").split("\n")[_FORMAT_LINES:]:
-            position |= parse_offsets(line) or {}
-        return CheckpointState(str(json.loads(metadata)["id"]), committed, position)
+        planned = self.planned(max(committed, 0))
+        for line in [] if planned is None else planned.sources:
+            if committed >= 0 or _is_placed(line):
+                position |= parse_offsets(line) or {}
+        return CheckpointState(str(json.loads(metadata)["id"]), committed, begun, position)
+
+    def planned(self, batch: int) -> PlannedBatch | None:
+        """What was written down before the batch was run; None if it was not planned, or that is forgotten."""
+        text = self._files.read(f"offsets/{batch}")
+        if text is None:
+            return None
+        version, own, *sources = text.strip("\n").split("\n")
+        return PlannedBatch(version, own, tuple(sources))
 
     def topic_ids(self) -> dict[str, str]:
         """The ids that its topics had when it was last used."""

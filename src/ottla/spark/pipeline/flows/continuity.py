@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ottla.client.core.consumer.cursors import OffsetAndMetadata
 from ottla.spark.options import SourceOptions
 from ottla.spark.pipeline.flows.checkpoints import CheckpointState, FlowCheckpoint
+from ottla.spark.pipeline.flows.running import is_being_moved
 from ottla.spark.pipeline.flows.topics import TopicQuestions
 from ottla.spark.pipeline.model import Flow, Model, Source
 from ottla.spark.pipeline.parts import TopicStreamPart
@@ -22,7 +23,10 @@ from ottla.spark.pipeline.problems import Problem, SpecError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_START_OVER = "start over with a new checkpoint: delete that directory, or give the flow another 'checkpoint'"
+_START_OVER = (
+    "start over with a new checkpoint: delete that directory, or give the flow another 'checkpoint'; "
+    "or move it with `ottla pipeline reset`"
+)
 
 
 def end_note(state: CheckpointState) -> dict[str, object]:
@@ -53,6 +57,11 @@ def check_continuity(spark: SparkSession, model: Model, sources: Mapping[str, Se
 def _check_flow(
     checkpoint: FlowCheckpoint, flow: Flow, sources: Sequence[Source], questions: TopicQuestions, note: bool
 ) -> Iterator[Problem]:
+    if is_being_moved(flow.checkpoint):
+        yield flow.section.problem(
+            "checkpoint", f"`ottla pipeline reset` of flow {flow.name} was cut off: do it once more, to complete it"
+        )
+        return
     try:
         state = checkpoint.state()
         ids = {topic: str(found) for source in sources for topic, found in questions.topic_ids(source.name).items()}

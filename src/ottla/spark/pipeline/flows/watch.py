@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from ottla.base.errors import OttlaError
+from ottla.spark.offsets import Offsets
 from ottla.spark.pipeline.flows.checkpoints import FlowCheckpoint
 from ottla.spark.pipeline.flows.report import BatchAtWork, EndOffsets, FlowMeter, FlowReport
 from ottla.spark.pipeline.flows.topics import TopicQuestions
 from ottla.spark.pipeline.model import Flow, Source
 from ottla.spark.pipeline.observer import Observer
-from ottla.spark.progress import Offsets, QueryProgress
+from ottla.spark.progress import QueryProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
