@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 from ottla.base.types import TopicPartition
 from ottla.cli import mirrored_groups, pipeline
 from ottla.cli.main import main, run
+from ottla.cli.pipeline_file import load_pipeline
 from ottla.cli.terminal import UsageError
 from ottla.spark.mirror.group_offsets import Translation, Verdict
 from ottla.spark.pipeline import Pipeline
@@ -62,14 +63,14 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_what_the_command_line_says_beats_the_file(file: Path) -> None:
-    loaded = pipeline._load(file, "other:2", ["flows.f.trigger=3 seconds"]).model()
+    loaded = load_pipeline(file, "other:2", ["flows.f.trigger=3 seconds"]).model()
     assert loaded.flows["f"].trigger_ms == 3000
-    plain = pipeline._load(file, None, None).model()
+    plain = load_pipeline(file, None, None).model()
     assert plain.flows["f"].trigger_ms != 3000
     servers = [model.sources["in"].part.client_options["kafka.bootstrap.servers"] for model in (loaded, plain)]  # type: ignore[attr-defined]
     assert servers == ["other:2", "h:1"]
     with pytest.raises(UsageError, match="--set 'nonsense' is not of the form name=value"):
-        pipeline._load(file, None, ["nonsense"])
+        load_pipeline(file, None, ["nonsense"])
 
 
 def test_without_anything_to_do_it_helps(capsys: pytest.CaptureFixture[str]) -> None:
