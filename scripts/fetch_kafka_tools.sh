@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Fetches Kafka's own tools (Java) by name from Maven Central into .tools/kafka-libs, once. Tests let them read our logs.
+# Another directory, and another file of names, can be given.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-pom="$root/tests/interop/kafka_tools_pom.xml"
 libs="${1:-$root/.tools/kafka-libs}"
+pom="${2:-$root/tests/interop/kafka_tools_pom.xml}"
 
 # Tests that run side by side may all want the tools at once.
 mkdir -p "$(dirname "$libs")"

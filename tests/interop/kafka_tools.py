@@ -2,7 +2,8 @@
 
 `scripts/fetch_kafka_tools.sh` gets the jars by name, once; without Java, Maven or a repository to fetch from, the tests
 that ask for the `kafka_tools` fixture are skipped, and the skip says what is missing. A test module gets the fixture by
-importing `kafka_tools_fixture` under its own name.
+importing `kafka_tools_fixture` under its own name. `kafka_commands_fixture` has Kafka's commands and what its system
+tests use, from jars of their own.
 """
 
 from __future__ import annotations
@@ -16,8 +17,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LIBS = ROOT / ".tools" / "kafka-libs"
 FETCH = ROOT / "scripts" / "fetch_kafka_tools.sh"
+COMMAND_LIBS = ROOT / ".tools" / "kafka-command-libs"
+COMMAND_NAMES = Path(__file__).with_name("kafka_commands_pom.xml")
 FETCH_TIMEOUT_S = 150
 RUN_TIMEOUT_S = 60
+
+# These options make a short-lived JVM start in half the time.
+_JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 
 
 class KafkaToolError(Exception):
@@ -46,10 +52,8 @@ class KafkaTools:
         return self._run(main_class, *arguments)[0]
 
     def _run(self, main_class: str, *arguments: str) -> tuple[str, str]:
-        # These options make a short-lived JVM start in half the time.
-        java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
         done = subprocess.run(
-            [*java, "-cp", f"{self._libs}/*", main_class, *arguments],
+            self._command(main_class, *arguments),
             capture_output=True,
             text=True,
             encoding="utf-8",
@@ -60,20 +64,43 @@ class KafkaTools:
             raise KafkaToolError(f"{main_class} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
         return done.stdout, done.stderr
 
+    def start(self, main_class: str, *arguments: str) -> subprocess.Popen[str]:
+        """A tool that goes on until it is ended; what it prints is read line by line."""
+        return subprocess.Popen(
+            self._command(main_class, *arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+        )
 
-def fetch_kafka_libs() -> Path:
+    def _command(self, main_class: str, *arguments: str) -> list[str]:
+        return [*_JAVA, "-cp", f"{self._libs}/*", main_class, *arguments]
+
+
+def fetch_kafka_libs(libs: Path = LIBS, *names: str) -> Path:
     """Where Kafka's jars are. Skips the test that needs them if they cannot be had."""
     try:
         fetched = subprocess.run(
-            [str(FETCH)], capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
+            [str(FETCH), str(libs), *names],
+            capture_output=True,
+            text=True,
+            timeout=FETCH_TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
         pytest.skip(f"Kafka's tools could not be fetched within {FETCH_TIMEOUT_S} s")
     if fetched.returncode:
         pytest.skip(fetched.stderr.strip() or "Kafka's tools could not be fetched")
-    return LIBS
+    return libs
 
 
 @pytest.fixture(scope="session", name="kafka_tools")
 def kafka_tools_fixture() -> KafkaTools:
     return KafkaTools(fetch_kafka_libs())
+
+
+@pytest.fixture(scope="session", name="kafka_commands")
+def kafka_commands_fixture() -> KafkaTools:
+    return KafkaTools(fetch_kafka_libs(COMMAND_LIBS, str(COMMAND_NAMES)))
