@@ -1,12 +1,14 @@
 """All the small mistakes that could have been made in a module, each as an edit of its text.
 
-An edit never touches what no test can or should see: docstrings, annotations, log lines, messages, `__repr__`.
+An edit never touches what no test can or should see: docstrings, annotations, log lines, messages, `__repr__`, and one
+unit in a thousand of a time.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -37,6 +39,7 @@ _UNSEEN_NAMES = {"__all__", "__slots__"}
 _LOGGERS = {"_log", "log", "logger", "_logger", "LOG", "logging", "warnings"}
 _LARGE = 1000
 """A number from here on is rather a size or a limit than a count: one more or less may well change nothing."""
+_TIME_NAME = re.compile(r"_M?S(_M(AX|IN))?$")
 
 
 class Edit(NamedTuple):
@@ -166,6 +169,9 @@ class _Finder:
             case ast.BoolOp():
                 swapped = ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
                 yield self._edit("and/or", node, f"({ast.unparse(swapped)})")
+            case ast.BinOp(op=ast.Div(), right=ast.Constant(value=1000)):
+                yield from self._expression(node.left)  # milliseconds to seconds
+                return
             case ast.BinOp() if type(node.op) in _ARITHMETIC and not _is_text(node):
                 swapped_op = ast.BinOp(node.left, _ARITHMETIC[type(node.op)](), node.right)
                 yield self._edit("arithmetic", node, f"({ast.unparse(swapped_op)})")
@@ -265,9 +271,12 @@ def _is_declaration(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def _is_unseen_assignment(node: ast.Assign | ast.AnnAssign) -> bool:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    if any(isinstance(target, ast.Name) and target.id in _UNSEEN_NAMES for target in targets):
+    names = [target.id for target in targets if isinstance(target, ast.Name)]
+    if any(name in _UNSEEN_NAMES for name in names):
         return True
     value = node.value
+    if isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value >= _LARGE:
+        return any(_TIME_NAME.search(name) for name in names)
     if isinstance(value, ast.Call):
         function = value.func
         name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")

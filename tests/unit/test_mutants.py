@@ -36,6 +36,9 @@ def mutants(source: str) -> set[str]:
         ("x = not a", {"x = (a)"}),
         ("x = 5", {"x = 6", "x = 4"}),
         ("x = True", {"x = False"}),
+        ("_RETRY_MS = 5", {"_RETRY_MS = 6", "_RETRY_MS = 4"}),
+        ("_ROWS_MAX = 1000", {"_ROWS_MAX = 1001", "_ROWS_MAX = 999"}),
+        ("x = (a + b) / 1000", {"x = ((a - b)) / 1000"}),
         ("f()", {"pass"}),
         ("a.b = c", {"pass"}),
         ("a += b", {"pass", "a -= b"}),
@@ -64,6 +67,9 @@ def test_each_kind_of_mistake(source: str, expected: set[str]) -> None:
         "x = 'a' + b",
         "T = TypeVar('T', bound=1)",
         "class A(Protocol):\n    x = 1",
+        "_TIMEOUT_MS = 30_000",
+        "PAUSE_S_MAX: Final = 3600",
+        "x = wait_ms / 1000",
     ],
 )
 def test_what_nobody_can_see_is_left_alone(source: str) -> None:
