@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 from ottla.base.errors import CorruptBatchError, ErrorCode, InvalidRecordError, KafkaError, LogDirError
+from ottla.log.append_rules import AppendRules
 from ottla.log.config import LOG_APPEND_TIME
 from ottla.log.partition_log import Origin, PartitionLog
-from ottla.records.batch import crc_is_valid, read_header, set_max_timestamp
+from ottla.log.preparation import prepare_coordinator_batches
+from ottla.records.batch import TimestampType, crc_is_valid, read_header, set_max_timestamp
 from ottla.records.compression import Codec
 from ottla.records.control import end_transaction_marker
 from tests.unit.log.samples import NOW_MS, MakeLog, append, batch, idempotent, read_all, slice_bytes
@@ -282,3 +284,37 @@ class TestFollower:
         with pytest.raises(CorruptBatchError):
             follower.append_as_follower(memoryview(good + bytearray(batch(b"b", base_offset=1))[:-1]))
         assert follower.log_end_offset == 0
+
+
+def test_an_idle_log_is_asked_whether_a_flush_is_due(make_log: MakeLog) -> None:
+    log = make_log(flush_ms=100)
+    log.note_flush_time(NOW_MS)
+    assert not log.is_flush_due(NOW_MS + 1000), "there is nothing to flush"
+    append(log, b"a")
+    log.flush_due = False  # as if the append had come in time
+    assert not log.is_flush_due(NOW_MS + 99)
+    assert log.is_flush_due(NOW_MS + 100)
+    log.flush()
+    assert not log.is_flush_due(NOW_MS + 1000)
+    log.flush_due = True
+    assert log.is_flush_due(NOW_MS)
+
+
+def test_what_the_broker_writes_itself_gets_the_time_of_its_append_but_markers_keep_theirs(make_log: MakeLog) -> None:
+    config = make_log(message_timestamp_type=LOG_APPEND_TIME).config
+    rules = AppendRules(config)
+    marker = end_transaction_marker(9, 1, True, 6, 5, base_offset=1)
+    records = memoryview(bytearray(bytes(batch(b"a", timestamp=5)) + bytes(marker)))
+    (_, data), (_, control) = prepare_coordinator_batches(records, rules, NOW_MS)
+    assert (data.timestamp_type, data.max_timestamp) == (TimestampType.LOG_APPEND_TIME, NOW_MS)
+    assert (control.timestamp_type, control.max_timestamp) == (TimestampType.CREATE_TIME, 5)
+
+
+def test_indexes_are_written_for_those_who_look_from_outside(make_log: MakeLog) -> None:
+    log = make_log(index_interval_bytes=0)
+    for value in (b"a", b"b", b"c"):
+        append(log, value)
+    (path,) = log.directory.glob("*.index")
+    before = path.read_bytes().rstrip(b"\0")
+    log.write_indexes()
+    assert len(path.read_bytes().rstrip(b"\0")) > len(before)
