@@ -9,8 +9,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 import ottla
+from ottla.base.errors import InvalidConfigError
 from ottla.base.options import Option, OptionSet, Type
 from ottla.client import docs
+from ottla.client.aio.processing.parallel import _consumer_settings
 from ottla.client.core.admin.options import ADMIN_OPTIONS
 from ottla.client.core.consumer.options import CONSUMER_OPTIONS
 from ottla.client.core.producer.options import PRODUCER_OPTIONS
@@ -75,3 +77,26 @@ def test_it_writes_where_it_is_told(tmp_path: Path) -> None:
     target = tmp_path / "out.md"
     assert docs.main([str(target)]) == 0
     assert target.read_text(encoding="utf-8") == docs.render()
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({}, "group.id"),
+        ({"group.id": "g"}, None),
+        ({"group.id": "g", "enable.auto.commit": False}, None),
+        ({"group.id": "g", "enable.auto.commit": "false"}, None),
+        ({"group.id": "g", "enable.auto.commit": True}, "enable.auto.commit"),
+        ({"group.id": "g", "enable.auto.commit": "true"}, "enable.auto.commit"),
+    ],
+)
+def test_who_processes_in_parallel_commits_what_is_processed_and_nothing_else(
+    settings: dict[str, object], refused: str | None
+) -> None:
+    if refused is None:
+        made = _consumer_settings(settings)
+        assert made["enable.auto.commit"] is False and made["group.id"] == "g"
+    else:
+        with pytest.raises(InvalidConfigError) as refusal:
+            _consumer_settings(settings)
+        assert refusal.value.key == refused

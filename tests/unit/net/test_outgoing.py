@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ottla.base.types import FileSlice
 from ottla.net.channel import FileTruncatedError, PlainChannel
 from ottla.net.file_views import FileViews
-from ottla.net.outgoing import FLUSH_BYTES, SMALL_SLICE_BYTES, Flushed, Outgoing, Piece
+from ottla.net.outgoing import FLUSH_BYTES, JOIN_BYTES, SMALL_SLICE_BYTES, Flushed, Outgoing, Piece
 
 from .conftest import StoredFile
 
@@ -141,3 +141,27 @@ def test_one_flush_sends_a_bounded_amount(stored: StoredFile) -> None:
     assert outgoing.sent_bytes == FLUSH_BYTES
     assert outgoing.flush() is Flushed.BUDGET_SPENT
     assert outgoing.flush() is Flushed.ALL
+
+
+@pytest.mark.parametrize("kind", ["bytes", "slices"])
+def test_no_more_is_joined_than_is_worth_a_copy(
+    sockets: tuple[socket.socket, socket.socket], stored: StoredFile, kind: str
+) -> None:
+    ours, theirs = sockets
+    channel = channel_of(ours, is_peer_local=False)
+    send, sizes = channel.send, []
+
+    def noted(data: bytes | memoryview, flags: int) -> int:
+        sizes.append(len(data))
+        return send(data, flags)
+
+    channel.send = noted
+    outgoing = Outgoing(channel)
+    size = 8_000
+    pieces: list[Piece] = [
+        FileSlice(stored, number * size, size) if kind == "slices" else CONTENT[number * size :][:size]
+        for number in range(20)
+    ]
+    outgoing.extend(pieces)
+    assert flush_all(outgoing, theirs, 20 * size) == CONTENT[: 20 * size]
+    assert size < max(sizes) <= JOIN_BYTES
