@@ -217,12 +217,31 @@ class _Loader:
                     len(later),
                 )
                 break
+            if later and self._is_cut_off(segment, later[0]):
+                dropped_bytes = sum(doomed.size for doomed in later)
+                for doomed in reversed(later):
+                    doomed.remove_files()
+                break
         self.recovery = Recovery(len(kept) - number, checked_bytes, dropped_bytes)
         for segment in kept[number:-1]:
             segment.seal()
             if self.producers.has_seen_markers:
                 segment.transaction_index.ensure_file()
         return kept
+
+    def _is_cut_off(self, segment: Segment, following: Segment) -> bool:
+        """Whether records between the two are lost: a power cut may take the end of a file and leave a later one.
+        Only a compacted log has gaps by right."""
+        end_offset = segment.next_offset()
+        if self.config.is_compacted or end_offset == following.base_offset:
+            return False
+        _log.warning(
+            "%s ends at %d, but the next segment begins at %d; the later segments are dropped",
+            segment.log.path,
+            end_offset,
+            following.base_offset,
+        )
+        return True
 
     def _oldest_offset(self, segments: list[Segment]) -> int:
         return max(self.log_start_offset, segments[0].base_offset) if segments else self.log_start_offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -137,6 +138,28 @@ def check_indexes_are_as_appended(log: PartitionLog) -> None:
     found = bytes(segment.offset_index.entries()), bytes(segment.time_index.entries())
     segment.rebuild_indexes()
     assert (bytes(segment.offset_index.entries()), bytes(segment.time_index.entries())) == found
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_segment_that_lost_its_end_is_the_last_one(make_log: MakeLog, policy: str) -> None:
+    """A power cut takes what was not synced, at the end of a batch as well as anywhere; later files may survive it.
+    Compaction leaves such gaps, too, so a compacted log keeps what is there."""
+    log = make_log(segment_bytes=300, cleanup_policy=policy)
+    for number in range(20):
+        append(log, b"v", timestamp=NOW_MS + number)
+    segments = log.segments.all()
+    assert len(segments) >= 4
+    damaged, after = segments[1], segments[2]
+    sizes = [position for position, _ in damaged.headers()]
+    assert len(sizes) >= 2
+    os.truncate(damaged.log.path, sizes[-1])
+    lost_from = after.base_offset - 1
+    again = reopen(log, is_clean=False)
+    if policy == "delete":
+        assert again.log_end_offset == lost_from
+        assert [segment.base_offset for segment in again.segments.all()] == [0, damaged.base_offset]
+    else:
+        assert again.log_end_offset == 20
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 5000, b"\xff" * 70, b"garbage", bytes(batch(b"x"))[:-1]])
