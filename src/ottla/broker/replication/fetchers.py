@@ -234,12 +234,7 @@ class _SourceFetcher:
                 replicas.append_from_leader(partition, records, answer.high_watermark, answer.log_start_offset)
                 followed.told_error, followed.wait_ms = ErrorCode.NONE, 0
             case Truncate(offset):
-                log.info(
-                    "%s: cut from %d to %d, where the leader goes on",
-                    partition.tp,
-                    partition.log.log_end_offset,
-                    offset,
-                )
+                _log_cut(partition, offset)
                 partition.log.truncate_to(offset)
             case StartAnew(offset):
                 log.warning("%s: the leader's log begins at %d, so this copy starts there", partition.tp, offset)
@@ -280,6 +275,15 @@ class _SourceFetcher:
                 raise KafkaError(code=ErrorCode(answer.error_code))
             found.append(answer.offset)
         return found[0], found[1]
+
+
+def _log_cut(partition: Partition, offset: int) -> None:
+    lost = partition.log.high_watermark - offset
+    cut = f"{partition.tp}: cut from {partition.log.log_end_offset} to {offset}, where the leader goes on"
+    if lost > 0:
+        log.error("%s; %d records were committed and are gone, for the leader has lost them", cut, lost)
+    else:
+        log.info("%s", cut)
 
 
 def _whole_batches(records: bytes | memoryview | None) -> tuple[memoryview, int | None]:
