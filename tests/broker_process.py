@@ -26,6 +26,7 @@ class BrokerProcess:
     def __init__(self, data_dir: Path, overrides: dict[str, str] | None = None) -> None:
         self.data_dir = data_dir
         self.overrides = overrides or {}
+        self.environment: dict[str, str] = {}
         self.port = 0
         self.log_lines: deque[str] = deque(maxlen=1000)
         self._process: subprocess.Popen[str] | None = None
@@ -55,7 +56,7 @@ class BrokerProcess:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environment},
         )
         listening = threading.Event()
         self._reader = threading.Thread(target=self._read_output, args=(self._process, listening), daemon=True)

@@ -1,20 +1,16 @@
-"""Three brokers, killed and held up under load, again and again: `python -m tests.cluster.chaos_run` judges it.
+"""F20: `ottla start --brokers 3`, as a user runs it, and faults of all kinds at seeded moments.
 
 Writers are librdkafka's, idempotent with acks=all. A history of all they were told, and of what a last reader finds, is
-judged by the checker; then the copies of every partition are compared byte by byte up to the high watermark.
+judged by the checker; then the copies of every partition are compared byte by byte.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,12 +20,16 @@ from pathlib import Path
 import confluent_kafka
 import confluent_kafka.admin
 
-from tests.checker import Operation, Outcome, Poll, Send, check
+from tests.checker import Operation, Outcome, Poll, check
+from tests.cluster.chaos.cluster import IDS
+from tests.cluster.chaos.load import PARTITIONS, Writer, log_bytes
+from tests.cluster.chaos.load import Figures as TableFigures
+from tests.cluster.chaos.table import Scene, row
 from tests.crash.log_files import parse_batches
+from tests.ports import free_ports
 from tests.waiting import PATIENCE_S, join, repeat_until
 
-TOPIC, PARTITIONS = "chaos", 3
-IDS = (1, 2, 3)
+TOPIC = "chaos"
 SETTINGS = {
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "2000",
@@ -41,6 +41,7 @@ _HELD_S = (0.5, 5.0)
 _ONE_AT_A_TIME_SHARE = 0.7
 """The other faults may meet a cluster that has not got over the one before."""
 FAULTS = ("kill", "kill leader", "hold", "stop", "kill two")
+FAULTS_OF_RUN = 60
 
 
 @dataclass
@@ -90,65 +91,6 @@ class Cluster:
         self._output.close()
 
 
-class Writer:
-    """Sends numbered values to one partition, a few at a time, until it is told to stop."""
-
-    def __init__(self, name: str, partition: int, servers: str) -> None:
-        self.operations: list[Operation] = []
-        self.acknowledged_at_s: list[float] = []
-        self._name = name
-        self._partition = partition
-        self._servers = servers
-        self._is_over = threading.Event()
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def stop(self) -> None:
-        self._is_over.set()
-
-    def _run(self) -> None:
-        life, number = 0, 0
-        while not self._is_over.is_set():
-            life += 1
-            producer = self._new_producer()
-            while not self._is_over.is_set():
-                values = [f"{self._name}.{number + place}" for place in range(20)]
-                number += len(values)
-                if not self._send(producer, f"{self._name}/{life}", values):
-                    break
-            producer.flush(PATIENCE_S)
-
-    def _new_producer(self) -> confluent_kafka.Producer:
-        return confluent_kafka.Producer(
-            {
-                "bootstrap.servers": self._servers,
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 2,
-                "delivery.timeout.ms": 60_000,
-                "log_level": 0,
-            }
-        )
-
-    def _send(self, producer: confluent_kafka.Producer, process: str, values: list[str]) -> bool:
-        """False if the producer is of no more use."""
-        told: dict[str, int | None] = {}
-
-        def on_delivery(error: object, message: confluent_kafka.Message) -> None:
-            told[message.value().decode()] = None if error is not None else message.offset()
-
-        for value in values:
-            producer.produce(TOPIC, value.encode(), partition=self._partition, on_delivery=on_delivery)
-        producer.flush(PATIENCE_S)
-        for value in values:
-            offset = told.get(value)
-            outcome = Outcome.INFO if offset is None else Outcome.OK
-            self.operations.append(Operation(process, outcome, [Send(str(self._partition), value, offset)]))
-        is_well = len(told) == len(values) and None not in told.values()
-        if is_well:
-            self.acknowledged_at_s.append(time.monotonic())
-        return is_well
-
-
 def run(directory: Path, *, port: int, seed: int, faults: int) -> Figures:
     """Raises AssertionError if anything was lost, doubled, reordered, or differs between copies."""
     rng = random.Random(seed)
@@ -156,7 +98,9 @@ def run(directory: Path, *, port: int, seed: int, faults: int) -> Figures:
     cluster = Cluster(directory, port)
     try:
         _create_topic(cluster.servers)
-        writers = [Writer(f"w{number}", number % PARTITIONS, cluster.servers) for number in range(PARTITIONS * 2)]
+        writers = [
+            Writer(f"w{number}", number % PARTITIONS, cluster.servers, TOPIC) for number in range(PARTITIONS * 2)
+        ]
         for writer in writers:
             writer.thread.start()
         for _ in range(faults):
@@ -244,7 +188,7 @@ def _read_everything(servers: str) -> list[Operation]:
             found[message.partition()].append((message.offset(), message.value().decode()))
     finally:
         consumer.close()
-    polls = [Poll(str(index), tuple(records)) for index, records in found.items()]
+    polls = [Poll(f"{TOPIC}-{index}", tuple(records)) for index, records in found.items()]
     return [Operation("judge", Outcome.OK, polls, new_assignment=True, is_final=True)]
 
 
@@ -256,34 +200,17 @@ def _judge(cluster: Cluster, writers: list[Writer], history: list[Operation], fi
     anomalies = check(history)
     assert not anomalies, "\n".join(f"{one.rule}: {one.text}" for one in anomalies[:20])
     for index in range(PARTITIONS):
-        copies = {broker_id: _bytes(cluster.directory / f"broker-{broker_id}", index) for broker_id in IDS}
+        copies = {
+            broker_id: log_bytes(cluster.directory / f"broker-{broker_id}" / f"{TOPIC}-{index}") for broker_id in IDS
+        }
         assert copies[1] == copies[2] == copies[3], f"the copies of {TOPIC}-{index} differ"
         figures.batches += len(parse_batches(copies[1], f"{TOPIC}-{index}"))
     logs = "".join((cluster.directory / f"broker-{broker_id}.log").read_text() for broker_id in IDS)
     assert "Traceback" not in logs, logs[max(0, logs.index("Traceback") - 500) :][:3000]
 
 
-def _bytes(directory: Path, index: int) -> bytes:
-    """All of a copy; brokers that follow may cut their segments elsewhere."""
-    return b"".join(path.read_bytes() for path in sorted((directory / f"{TOPIC}-{index}").glob("*.log")))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--faults", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--port", type=int, default=29_092)
-    options = parser.parse_args()
-    seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
-    print(f"seed {seed}: {options.faults} faults on three brokers")
-    directory = Path(tempfile.mkdtemp(prefix="chaos-"))
-    try:
-        print(run(directory / "cluster", port=options.port, seed=seed, faults=options.faults))
-    except BaseException:
-        print(f"seed {seed}; data and logs are in {directory}", file=sys.stderr)
-        raise
-    shutil.rmtree(directory)
-
-
-if __name__ == "__main__":
-    main()
+@row("F20", "a seeded mix of kills, holds and stops under load")
+def random_mix(scene: Scene) -> None:
+    figures = run(scene.directory / "cluster", port=free_ports(3), seed=scene.seed, faults=FAULTS_OF_RUN)
+    scene.figures = TableFigures(figures.acknowledged, figures.unknown, figures.longest_gap_s, figures.batches)
+    scene.note = ", ".join(f"{name} {count}" for name, count in figures.faults.items())

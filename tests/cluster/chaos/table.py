@@ -1,0 +1,114 @@
+"""The rows of the table, and how they are run and shown."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.cluster.chaos.cluster import Cluster
+from tests.cluster.chaos.load import Figures, Load
+
+
+class NotHereError(Exception):
+    """The row needs what this machine does not allow."""
+
+
+@dataclass
+class Scene:
+    """What a row plays in. `rng` is the same for the same seed."""
+
+    directory: Path
+    seed: int
+    rng: random.Random
+    short: bool = False
+    """Fewer repetitions, for the suite."""
+    note: str = ""
+    """What is worth telling of how it went."""
+    figures: Figures | None = None
+    undo: ExitStack = field(default_factory=ExitStack)
+    """What ends all that the row has begun."""
+
+    def times(self, many: int, few: int) -> int:
+        return few if self.short else many
+
+    def cluster(self, *, begun: bool = True, **settings: str) -> Cluster:
+        """`settings` have underscores for dots."""
+        cluster = Cluster(self.directory / "cluster", {name.replace("_", "."): v for name, v in settings.items()})
+        self.undo.callback(cluster.end)
+        if begun:
+            cluster.begin()
+        return cluster
+
+    def load(self, cluster: Cluster, *, transactions: bool = False, is_damaged: bool = False) -> Load:
+        load = Load(cluster, transactions=transactions, seed=self.seed, is_damaged=is_damaged)
+        self.figures = load.figures
+        return load
+
+
+@dataclass(frozen=True)
+class Row:
+    row_id: str
+    what: str
+    play: Callable[[Scene], None]
+    gap_s_max: float | None = None
+    """What the longest time without an acknowledgement should not exceed."""
+
+
+@dataclass(frozen=True)
+class Result:
+    row: Row
+    verdict: str
+    seconds: float
+    figures: Figures
+    note: str
+
+    @property
+    def has_failed(self) -> bool:
+        return self.verdict.startswith("FAILED")
+
+
+ROWS: dict[str, Row] = {}
+
+
+def row(row_id: str, what: str, *, gap_s_max: float | None = None) -> Callable[[Callable[[Scene], None]], None]:
+    def add(play: Callable[[Scene], None]) -> None:
+        ROWS[row_id] = Row(row_id, what, play, gap_s_max)
+
+    return add
+
+
+def play(row: Row, directory: Path, seed: int, *, short: bool = False) -> Result:
+    """Never raises: what went wrong is the verdict. The data of a row that failed are left where they are."""
+    scene = Scene(directory / row.row_id, seed, random.Random(f"{row.row_id} {seed}"), short)
+    began_s = time.monotonic()
+    try:
+        with scene.undo:
+            row.play(scene)
+        figures = scene.figures or Figures()
+        slow = row.gap_s_max is not None and figures.longest_gap_s > row.gap_s_max
+        verdict = f"ok, but slower than {row.gap_s_max:.0f} s" if slow else "ok"
+        shutil.rmtree(scene.directory, ignore_errors=True)
+    except NotHereError as e:
+        verdict = f"not run: {e}"
+    except Exception as e:
+        where = traceback.extract_tb(e.__traceback__)[-1]
+        verdict = f"FAILED: {e or type(e).__name__} ({Path(where.filename).name}:{where.lineno})"
+    return Result(row, verdict, time.monotonic() - began_s, scene.figures or Figures(), scene.note)
+
+
+def as_table(results: list[Result]) -> str:
+    lines = [f"{'row':<4} {'records':>8} {'unknown':>8} {'gap':>7} {'same':>6} {'took':>6}  what was done; verdict"]
+    for result in results:
+        figures = result.figures
+        note = f" ({result.note})" if result.note else ""
+        lines.append(
+            f"{result.row.row_id:<4} {figures.records:>8} {figures.unknown:>8} {figures.longest_gap_s:>5.1f} s "
+            f"{figures.batches:>6} {result.seconds:>4.0f} s  {result.row.what}; {result.verdict}{note}"
+        )
+    return "\n".join(lines)
