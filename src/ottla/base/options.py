@@ -307,7 +307,7 @@ class OptionSet(Mapping[str, Option]):
     def suggestion(self, name: str) -> str | None:
         import difflib  # only a typing error pays for this import
 
-        close = difflib.get_close_matches(name, self._options, n=1, cutoff=0.75)
+        close = difflib.get_close_matches(name, self._options, cutoff=0.75)
         return close[0] if close else None
 
     def problems(self, settings: Mapping[str, str | None]) -> list[InvalidConfigError]:

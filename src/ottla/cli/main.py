@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
 def _hint(name: str) -> str:
     import difflib  # only a typing error pays for this import
 
-    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    close = difflib.get_close_matches(name, COMMANDS)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -234,7 +234,7 @@ _MS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, 
 
 def _unknown(name: str, known: list[str], what: str) -> InvalidConfigError:
     by_lowered = {entry.lower(): entry for entry in known}
-    close = difflib.get_close_matches(name.lower(), by_lowered, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), by_lowered, cutoff=0.6)
     hint = f"; did you mean {by_lowered[close[0]]}?" if close else f"; known are {', '.join(known)}"
     return InvalidConfigError(name, f"unknown {what} option {name}{hint}")
 

@@ -50,7 +50,7 @@ def source_columns(schema: StructType) -> SourceColumns:
     for field in schema.fields:
         known = _TYPES.get(field.name)
         if known is None:
-            close = difflib.get_close_matches(field.name.lower(), [name.lower() for name in _TYPES], n=1)
+            close = difflib.get_close_matches(field.name.lower(), [name.lower() for name in _TYPES])
             names = {name.lower(): name for name in _TYPES}
             hint = f"did you mean {names[close[0]]}?" if close else f"there are {', '.join(_TYPES)}"
             raise InvalidConfigError("schema", f"records have no column {field.name}; {hint}")

@@ -43,7 +43,7 @@ class SpecError(OttlaError):
 def suggestion(wrong: str, known: Iterable[str]) -> str:
     """A sentence that names what was probably meant, or what there is; empty if there is nothing, or too much."""
     names = sorted(known)
-    close = difflib.get_close_matches(wrong, names, n=1)
+    close = difflib.get_close_matches(wrong, names)
     if close:
         return f" Did you mean {close[0]!r}?"
     return f" There is {', '.join(map(repr, names))}." if 0 < len(names) <= _MAX_LISTED else ""

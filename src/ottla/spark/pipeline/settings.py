@@ -48,7 +48,7 @@ def find_unknown(session: SparkSession, name: str) -> str | None:
     registry = getattr(getattr(jvm.org.apache.spark.sql.internal, "SQLConf$"), "MODULE$")
     # One call: to ask each of the eight hundred entries for its key would take as many.
     known = _KEY.findall(registry.getConfigEntries().toString())
-    near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
+    near = difflib.get_close_matches(name, known, cutoff=_NEAR)
     if near:
         return f"Spark has no setting {name!r}. Did you mean {near[0]!r}?"
     room = ".".join(name.split(".")[:3])
