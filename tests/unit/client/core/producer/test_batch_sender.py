@@ -603,3 +603,13 @@ def test_who_has_records_for_a_partition_that_is_not_known_any_more_asks_again()
     world.send(partition=1)
     world.pump()
     assert world.metadata.next_refresh_ms() < before_ms
+
+
+def test_a_reply_that_leaves_a_partition_out_is_no_success() -> None:
+    world = World(**{"batch.size": 0, "linger.ms": 0, "retries": 5})
+    world.send()
+    world.pump()
+    request = world.connections[0].popleft()
+    (batch,) = world.sender.replied(request.call, {}, world.now_ms)
+    assert batch.error is not None and batch.error.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "the reply left this partition out" in str(batch.error)

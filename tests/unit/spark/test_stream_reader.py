@@ -1,0 +1,177 @@
+"""How far a micro-batch of a source goes, with topics in memory and no broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from ottla.base.types import TopicPartition, Uuid
+from ottla.spark import stream_reader
+from ottla.spark.data_loss import DataLossError
+from ottla.spark.offsets import Offsets, from_json, to_json
+from ottla.spark.options import SourceOptions
+from ottla.spark.source_schema import source_columns, source_schema
+from ottla.spark.stream_reader import StreamReader
+from ottla.spark.topic_offsets import Logs
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+ID, OTHER_ID = Uuid(bytes(15) + b"\x01"), Uuid(bytes(15) + b"\x02")
+ALL = ReadAllAvailable()
+
+
+class Topics:
+    def __init__(self, **ends: int) -> None:
+        self.earliest: Offsets = {A: 0, B: 0}
+        self.latest: Offsets = {A: 10, B: 4}
+        self.topic_id = ID
+        self.starts = 0
+
+    def logs(self) -> Logs:
+        return Logs(dict(self.earliest), dict(self.latest), {"t": self.topic_id})
+
+    first_logs = logs
+
+    def starting(self, logs: Logs) -> Offsets:
+        self.starts += 1
+        return dict(logs.earliest)
+
+
+def made(**options: str) -> tuple[Any, Topics]:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "earliest", **options}
+    reader: Any = StreamReader(SourceOptions.for_stream(given), source_columns(source_schema(include_headers=False)))
+    reader._topics = Topics()
+    return reader, reader._topics
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_reader, "_IDLE_WAIT_S", 0.0)
+
+
+def end_after(reader: Any, start: Offsets, limit: Any = ALL) -> Offsets:
+    return from_json(reader.latestOffset(to_json(start), limit))
+
+
+def test_where_it_starts_is_asked_once() -> None:
+    reader, topics = made()
+    assert from_json(reader.initialOffset()) == {A: 0, B: 0}
+    topics.earliest = {A: 5, B: 0}
+    assert from_json(reader.initialOffset()) == {A: 0, B: 0}
+    assert topics.starts == 1
+    assert from_json(reader.reportLatestOffset()) == {A: 10, B: 4}
+    assert made()[0].reportLatestOffset() is None
+
+
+def test_all_there_is_or_as_much_as_allowed() -> None:
+    reader, _ = made()
+    assert end_after(reader, {A: 2, B: 0}) == {A: 10, B: 4}
+    limited = end_after(reader, {A: 2, B: 0}, ReadMaxRows(6))
+    assert sum(limited.values()) - 2 == 6 and limited[A] <= 10 and limited[B] <= 4
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({}, ALL),
+        ({"maxOffsetsPerTrigger": "5"}, ReadMaxRows(5)),
+        ({"minOffsetsPerTrigger": "3"}, ReadMinRows(3)),
+        ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "3"}, ReadMaxRows(5)),
+    ],
+)
+def test_the_limit_that_is_asked_for(options: dict[str, str], limit: Any) -> None:
+    found: Any = made(**options)[0].getDefaultReadLimit()
+    assert type(found) is type(limit)
+    assert getattr(found, "max_rows", None) == getattr(limit, "max_rows", None)
+    assert getattr(found, "min_rows", None) == getattr(limit, "min_rows", None)
+
+
+def test_too_little_is_waited_for_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [1000.0]
+    monkeypatch.setattr(stream_reader.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(stream_reader, "_IDLE_WAIT_S", -1.0)
+    reader, topics = made(minOffsetsPerTrigger="10", maxTriggerDelay="2s")
+    start: Offsets = {A: 8, B: 4}
+    few = ReadMinRows(10)
+    assert end_after(reader, start, few) == {A: 10, B: 4}, "the first one is not waited for"
+    start = {A: 10, B: 4}
+    topics.latest = {A: 19, B: 4}
+    assert end_after(reader, start, few) == start
+    now_s[0] += 1.999
+    assert end_after(reader, start, few) == start
+    topics.latest = {A: 20, B: 4}
+    assert end_after(reader, start, few) == {A: 20, B: 4}, "that is enough"
+    topics.latest = {A: 21, B: 4}
+    start = {A: 20, B: 4}
+    now_s[0] += 1
+    assert end_after(reader, start, few) == start
+    now_s[0] += 1
+    assert end_after(reader, start, few) == {A: 21, B: 4}, "it has waited long enough"
+    topics.latest = {A: 22, B: 4}
+    assert end_after(reader, {A: 21, B: 4}, ALL) == {A: 22, B: 4}, "who wants all there is does not wait"
+
+
+def test_who_wants_what_is_there_now_stops_there() -> None:
+    reader, topics = made()
+    reader.prepareForTriggerAvailableNow()
+    topics.latest = {A: 50, B: 4, TopicPartition("t", 2): 3}
+    topics.earliest[TopicPartition("t", 2)] = 0
+    assert end_after(reader, {A: 2, B: 0}) == {A: 10, B: 4}
+    assert end_after(reader, {A: 10, B: 4}) == {A: 10, B: 4}
+    assert end_after(reader, {A: 30, B: 4}) == {A: 30, B: 4}, "it was further before a restart"
+
+
+def test_a_query_that_starts_at_the_end_begins_with_an_empty_batch() -> None:
+    reader, topics = made(startingOffsets="latest")
+    topics.starting = lambda logs: dict(logs.latest)  # type: ignore[method-assign]
+    start = from_json(reader.initialOffset())
+    topics.latest = {A: 30, B: 4}
+    assert end_after(reader, start) == start
+    assert reader.partitions(to_json(start), to_json(start)) == []
+    assert end_after(reader, start) == {A: 30, B: 4}
+    tasks = reader.partitions(to_json(start), to_json({A: 30, B: 4}))
+    assert [(task.partition, task.start_offset, task.end_offset) for task in tasks] == [(0, 10, 30)]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"earliest": {A: 5, B: 0}}, "t-0"),
+        ({"latest": {A: 1, B: 4}}, "t-0"),
+        ({"topic_id": OTHER_ID}, "the topic t was deleted and made anew"),
+    ],
+)
+def test_what_is_lost_is_told_or_passed_over(change: dict[str, Any], words: str) -> None:
+    for fails in (True, False):
+        reader, topics = made(failOnDataLoss=str(fails).lower())
+        end_after(reader, {A: 2, B: 0})
+        for name, value in change.items():
+            setattr(topics, name, value)
+        if fails:
+            with pytest.raises(DataLossError, match=words):
+                end_after(reader, {A: 2, B: 0})
+        else:
+            end_after(reader, {A: 2, B: 0})
+
+
+def test_ranges_that_have_gone_or_shrunk_end_a_careful_query() -> None:
+    reader, _ = made()
+    with pytest.raises(DataLossError, match="t-1 is gone, and was read up to offset 4"):
+        reader.partitions(to_json({A: 2, B: 4}), to_json({A: 10}))
+    with pytest.raises(DataLossError, match="t-0 was read up to offset 5 and now ends at 3"):
+        reader.partitions(to_json({A: 5, B: 4}), to_json({A: 3, B: 4}))
+    careless, _ = made(failOnDataLoss="false")
+    tasks = careless.partitions(to_json({A: 5, B: 1}), to_json({A: 3, B: 4}))
+    assert (1, 1, 4) in [(task.partition, task.start_offset, task.end_offset) for task in tasks]
+
+
+def test_ranges_are_split_as_asked_for() -> None:
+    for options, count in (({}, 2), ({"minPartitions": "7"}, 7), ({"maxRecordsPerPartition": "2"}, 7)):
+        reader, _ = made(**options)
+        tasks = reader.partitions(to_json({A: 0, B: 0}), to_json({A: 10, B: 4}))
+        assert len(tasks) == count
+        assert sum(task.end_offset - task.start_offset for task in tasks) == 14
