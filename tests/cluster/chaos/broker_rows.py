@@ -102,7 +102,6 @@ def hold_leader(scene: Scene) -> None:
         cluster.hold(zombie)
         time.sleep(8)
         repeat_until(lambda: all(each.leader_id != zombie for each in cluster.describe(PLAIN, others)), short_sleep)
-        load.wait_for_more(1)
         cluster.resume(zombie)
         cluster.wait_until_well(PLAIN, IN_TRANSACTIONS)
         load.wait_for_more()

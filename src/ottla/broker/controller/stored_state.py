@@ -25,22 +25,22 @@ from ottla.metadata.store import Create, Delete, MetadataStore, Node, Operation,
 
 class LoadedState(NamedTuple):
     state: ClusterState
-    restarted: frozenset[TopicPartition]
-    """Partitions whose leader has registered again since it was elected."""
+    restarted: Mapping[TopicPartition, frozenset[int]]
+    """Which of its in-sync set have registered again since a partition was last written."""
 
 
 async def load(store: MetadataStore) -> LoadedState:
     state = ClusterState()
     state.brokers = await load_brokers(store)
     nodes = await store.tree(paths.TOPICS)
-    restarted: set[TopicPartition] = set()
+    restarted: dict[TopicPartition, frozenset[int]] = {}
     for path in nodes:
         if path.count("/") == paths.TOPICS.count("/") + 1:
             name = path.rsplit("/", 1)[1]
             state.topics[name] = _topic(name, nodes)
-            restarted |= _led_by_restarted(name, state, nodes)
+            restarted |= _restarted(name, state, nodes)
     state.pending_deletions = set(await store.children(paths.DELETE_TOPICS))
-    return LoadedState(state, frozenset(restarted))
+    return LoadedState(state, restarted)
 
 
 async def load_brokers(store: MetadataStore) -> Mapping[int, LiveBroker]:
@@ -73,13 +73,16 @@ def _topic(name: str, nodes: Mapping[str, Node]) -> TopicState:
     return TopicState(topic.topic_id, partitions, node.version)
 
 
-def _led_by_restarted(name: str, state: ClusterState, nodes: Mapping[str, Node]) -> set[TopicPartition]:
-    found: set[TopicPartition] = set()
+def _restarted(name: str, state: ClusterState, nodes: Mapping[str, Node]) -> dict[TopicPartition, frozenset[int]]:
+    found: dict[TopicPartition, frozenset[int]] = {}
     for index, partition in state.topics[name].partitions.items():
-        leader = state.brokers.get(partition.leader)
         node = nodes.get(paths.partition_state(name, index))
-        if leader is not None and node is not None and leader.epoch > node.modified_id:
-            found.add(TopicPartition(name, index))
+        if node is not None:
+            found[TopicPartition(name, index)] = frozenset(
+                member
+                for member in partition.isr
+                if (broker := state.brokers.get(member)) is not None and broker.epoch > node.modified_id
+            )
     return found
 
 

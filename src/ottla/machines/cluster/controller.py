@@ -37,8 +37,8 @@ UncleanAllowed = Callable[[str], bool]
 class TakenOver(NamedTuple):
     """This controller was elected, and the state was loaded."""
 
-    restarted: frozenset[TopicPartition]
-    """Partitions whose leader has registered again since it was elected."""
+    restarted: Mapping[TopicPartition, frozenset[int]]
+    """Which of its in-sync set have registered again since a partition was last written."""
 
 
 class BrokersChanged(NamedTuple):
@@ -120,15 +120,18 @@ def decide(state: ClusterState, event: Event, unclean_allowed: UncleanAllowed) -
             return decide_topics(state, event)
 
 
-def _take_over(state: ClusterState, restarted: Collection[TopicPartition], unclean_allowed: UncleanAllowed) -> Decision:
+def _take_over(
+    state: ClusterState, restarted: Mapping[TopicPartition, frozenset[int]], unclean_allowed: UncleanAllowed
+) -> Decision:
     """Elects where the leader is gone or was restarted; tells every broker everything."""
     decision = Decision()
     live = state.brokers
     for tp, partition in state.partitions():
-        if partition.leader not in live or tp in restarted:
-            _elect(decision, tp, partition, live, unclean_allowed)
+        steady = live.keys() - restarted.get(tp, frozenset())
+        if partition.leader in steady:
+            _shrink(decision, tp, partition, steady)
         else:
-            _shrink(decision, tp, partition, live)
+            _replace_leader(decision, tp, partition, steady, live, unclean_allowed)
     decision.changes += [RemoveMark(name) for name in sorted(state.pending_deletions) if name not in state.topics]
     # Without partitions: clients are sent to new leaders only when those know that they lead.
     decision.messages = [*introduce((), live, to=live), *tell_everything(state, live, live)]
@@ -149,12 +152,7 @@ def _brokers_changed(
     touched: list[TopicPartition] = []
     for tp, partition in state.partitions():
         if partition.leader in failed:
-            # A replica that stayed has all that was committed; one that was restarted may have lost its tail.
-            safe = elect(partition.replicas, partition.isr, steady, unclean_allowed=False)
-            if safe is not None:
-                decision.changes.append(_write(tp, partition, safe))
-            else:
-                _elect(decision, tp, partition, brokers, unclean_allowed)
+            _replace_leader(decision, tp, partition, steady, brokers, unclean_allowed)
         elif partition.leader == NO_LEADER and not come.isdisjoint(partition.replicas):
             _elect(decision, tp, partition, brokers, unclean_allowed)
         else:
@@ -170,6 +168,22 @@ def _brokers_changed(
         *tell_metadata(touched, brokers.keys() - come),
     ]
     return decision
+
+
+def _replace_leader(
+    decision: Decision,
+    tp: TopicPartition,
+    partition: PartitionState,
+    steady: Collection[int],
+    live: Collection[int],
+    unclean_allowed: UncleanAllowed,
+) -> None:
+    """A replica that stayed has all that was committed; one that was restarted may have lost its tail."""
+    safe = elect(partition.replicas, partition.isr, steady, unclean_allowed=False)
+    if safe is not None:
+        decision.changes.append(_write(tp, partition, safe))
+    else:
+        _elect(decision, tp, partition, live, unclean_allowed)
 
 
 def _elect_as_asked(

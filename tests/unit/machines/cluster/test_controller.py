@@ -133,24 +133,33 @@ def test_taking_over_elects_only_where_it_must() -> None:
     world = World(1, 2, 3)
     world.create("t", {0: [1, 2], 1: [2, 1]})
     before = world.of(T1)
-    world.happens(TakenOver(frozenset({T0})))
-    assert world.of(T0)[1:4] == (1, 1, (1, 2)), "restarted, and elected anew"
+    world.happens(TakenOver({T0: frozenset({1, 2})}))
+    assert world.of(T0)[1:4] == (1, 1, (1, 2)), "both were restarted, and one of them is elected anew"
     assert world.of(T1) == before
     assert world.told(TellRoles) == {1: {T0, T1}, 2: {T0, T1}}
     assert world.told(TellMetadata) == {1: {T0, T1}, 2: {T0, T1}, 3: {T0, T1}}
 
 
+def test_who_was_restarted_unseen_is_not_in_sync_where_another_stayed() -> None:
+    """Its controller was gone with it; in a power cut it has lost its tail."""
+    world = World(1, 2, 3)
+    world.create("t", {0: [1, 2, 3], 1: [2, 1, 3]})
+    world.happens(TakenOver(dict.fromkeys((T0, T1), frozenset({1}))))
+    assert world.of(T0)[1:4] == (2, 1, (2, 3)), "it led this one"
+    assert world.of(T1)[1:4] == (2, 1, (2, 3)), "it followed this one"
+
+
 def test_a_partition_without_a_state_gets_its_first() -> None:
     world = World(1, 2)
     world.state.note(WriteTopic("t", Uuid(bytes(16)), {0: (3, 2)}), 0)
-    world.happens(TakenOver(frozenset()))
+    world.happens(TakenOver({}))
     assert world.of(T0) == PartitionState((3, 2), 2, 0, (2,), 0)
 
 
 def test_a_partition_without_a_state_waits_for_its_first_leader() -> None:
     world = World(1)
     world.state.note(WriteTopic("t", Uuid(bytes(16)), {0: (3, 2)}), 0)
-    world.happens(TakenOver(frozenset()))
+    world.happens(TakenOver({}))
     assert world.of(T0) == PartitionState((3, 2))
     world.brokers(b2=8)
     assert world.of(T0) == PartitionState((3, 2), 2, 0, (2,), 0)
@@ -298,11 +307,11 @@ def test_who_is_alive_is_told_before_roles_are_given() -> None:
         TellRoles(3, (T0,)),
         TellMetadata(3, (T0,)),
     ]
-    world.happens(TakenOver(frozenset()))
+    world.happens(TakenOver({}))
     first = [message for message in world.messages if isinstance(message, TellMetadata) and message.comes_first]
     assert first == [TellMetadata(broker_id, (), comes_first=True) for broker_id in (1, 2, 3)]
     world.brokers(b2=None, b3=None)
-    world.happens(TakenOver(frozenset()))
+    world.happens(TakenOver({}))
     assert world.messages == [TellRoles(1, (T0,)), TellMetadata(1, (T0,))], "who is alone has nobody to find"
 
 
@@ -410,9 +419,9 @@ class RandomCluster(RuleBasedStateMachine):
     def allow_unclean(self, is_allowed: bool) -> None:
         self.world.unclean = {"t"} if is_allowed else set()
 
-    @rule(restarted=st.frozensets(st.integers(0, 2)))
-    def take_over(self, restarted: frozenset[int]) -> None:
-        self.world.happens(TakenOver(frozenset(TopicPartition("t", index) for index in restarted)))
+    @rule(restarted=st.dictionaries(st.integers(0, 2), st.frozensets(st.sampled_from(_IDS))))
+    def take_over(self, restarted: dict[int, frozenset[int]]) -> None:
+        self.world.happens(TakenOver({TopicPartition("t", index): frozenset(who) for index, who in restarted.items()}))
 
     @rule(index=st.integers(0, 2), data=st.data())
     def alter_isr(self, index: int, data: st.DataObject) -> None:
