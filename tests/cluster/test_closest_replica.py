@@ -41,6 +41,7 @@ def topic(cluster: EmbeddedCluster, request: pytest.FixtureRequest) -> str:
 
 
 def send(cluster: EmbeddedCluster, topic: str, *values: bytes) -> None:
+    """By a producer that would store twice what it has to send again."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "log_level": 0})
     for value in values:
         producer.produce(topic, value)

@@ -42,6 +42,7 @@ class Partition(Waitable):
         "leader",
         "leader_epoch",
         "leader_id",
+        "leads_since",
         "log",
         "produce_replies",
         "topic_id",
@@ -58,6 +59,9 @@ class Partition(Waitable):
         self.leader: PartitionLeader | None = None
         self.leader_id = -1
         self.leader_epoch = -1
+        self.leads_since = -1
+        """The leader epoch in which this broker began to lead without a break. A later one changes nothing for those
+        who wait until their records are committed: the log was not cut."""
         self.has_role = False
         """Whether the controller's last word about it is in force."""
         self.produce_replies: dict[int, AppendedReply] = {}
@@ -385,6 +389,8 @@ class Replicas:
         partition.leader_id = state.leader
         if state.leader == self.broker_id:
             self.following.forget(tp)
+            if partition.leader is None:
+                partition.leads_since = state.leader_epoch
             self._lead(partition, state)
         else:
             partition.leader = None

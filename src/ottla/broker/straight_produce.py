@@ -87,7 +87,6 @@ class StraightProduce:
                 waiting = partition.uncommitted = UncommittedReplies(partition, self._loop)
             return waiting.add(
                 log.stage.newest[_LAST_OFFSET],
-                leader.leader_epoch,
                 self._loop.time() + max(timeout_ms, 0) / 1000,
                 connection,
                 form.encode(correlation_id, first_offset, log.log_start_offset),

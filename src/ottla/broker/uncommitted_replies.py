@@ -29,7 +29,7 @@ class UncommittedReplies:
     def __init__(self, partition: Partition, loop: asyncio.AbstractEventLoop) -> None:
         self._partition = partition
         self._loop = loop
-        self._leader_epoch = -1
+        self._leads_since = -1
         self._entries: deque[_Entry] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = _NEVER_S
@@ -41,7 +41,6 @@ class UncommittedReplies:
     def add(
         self,
         last_offset: int,
-        leader_epoch: int,
         late_s: float,
         connection: ClientConnection,
         reply: bytes,
@@ -49,9 +48,9 @@ class UncommittedReplies:
         correlation_id: int,
     ) -> LateReply:
         """`reply` is given once the records up to `last_offset` are committed; `late_s` is in the loop's time."""
-        if leader_epoch != self._leader_epoch:
+        if self._partition.leads_since != self._leads_since:
             self._fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self._leader_epoch = leader_epoch
+            self._leads_since = self._partition.leads_since
         late = LateReply()
         self._entries.append((last_offset, late_s, late, connection, reply, form, correlation_id))
         if late_s < self._timer_s:
@@ -63,7 +62,7 @@ class UncommittedReplies:
         if not entries:
             return
         leader = self._partition.leader
-        if leader is None or leader.leader_epoch != self._leader_epoch:
+        if leader is None or self._partition.leads_since != self._leads_since:
             self._fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         high_watermark = leader.high_watermark

@@ -224,9 +224,9 @@ def test_both_ways_are_the_same(
             await ways.perform(action)
             ways.check()
         await ways.perform(("wait",))
-        await ways.perform(("lead",))
+        await ways.perform(("follow",))
         ways.check()
-        assert all(_reply(other) is not None for _, other, _ in ways.outcomes), "a new epoch answers everybody"
+        assert all(_reply(other) is not None for _, other, _ in ways.outcomes), "who leads no more answers everybody"
 
     loop.run_until_complete(run())
 
@@ -254,6 +254,29 @@ def test_one_move_of_the_high_watermark_answers_all_that_it_covers(tmp_path: Pat
         assert [bool(reply) for reply in short] == [True, True, True, False, False]
         assert ways.connection.late_replies == 1, "the connection is told once"
         ways.check()
+
+    in_both_ways(tmp_path, scenario)
+
+
+def test_a_new_epoch_of_the_same_leader_changes_nothing_for_those_who_wait(tmp_path: Path) -> None:
+    """Whenever a follower dies there is one: producers that cannot tell a repetition would store their records twice."""
+
+    async def scenario(ways: BothWays) -> None:
+        await ways.perform(("produce", [(10, 9, -1, LATE_MS)] * 3))
+        await ways.perform(("lead",))
+        ways.dispatch.end_turn()
+        short = [other for _, other, _ in ways.outcomes]
+        assert not any(short)
+        await ways.perform(("produce", [(10, 9, -1, LATE_MS)]))
+        await ways.perform(("confirm", 2))
+        assert [_error(reply) for reply in short[:2]] == [ErrorCode.NONE] * 2
+        ways.check()
+        # Whoever has followed meanwhile may have cut its log.
+        await ways.perform(("follow",))
+        await ways.perform(("lead",))
+        ways.dispatch.end_turn()
+        assert _error(short[2]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        ways.check_all()
 
     in_both_ways(tmp_path, scenario)
 

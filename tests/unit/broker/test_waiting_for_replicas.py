@@ -399,6 +399,9 @@ def test_waiting_code_learns_of_commit_loss_and_time(tmp_path: Path) -> None:
         lost = asyncio.ensure_future(wait_committed(world.parked, partition, append(world, partition), 5000))
         await asyncio.sleep(0)
         await world.lead(BROKER, 2, epoch=9)
+        await asyncio.sleep(0)
+        assert not lost.done(), "the same broker leads, and has all it had"
+        world.replicas.drop_roles()
         with pytest.raises(KafkaError) as gone:
             await asyncio.wait_for(lost, 5)
         assert gone.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -12,13 +12,13 @@ from ottla.broker.replicas import Partition, not_leader
 class _CommitWait:
     def __init__(self, partition: Partition, last_offset: int) -> None:
         self._partition = partition
-        self._leader_epoch = partition.leader_epoch
+        self._leads_since = partition.leads_since
         self._last_offset = last_offset
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def try_complete(self) -> bool:
         leader = self._partition.leader
-        if leader is None or leader.leader_epoch != self._leader_epoch:
+        if leader is None or self._partition.leads_since != self._leads_since:
             self._fail(not_leader(self._partition))
             return True
         if leader.high_watermark > self._last_offset:

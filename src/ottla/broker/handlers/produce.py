@@ -217,19 +217,19 @@ def _new_leaders(context: RequestContext, results: TopicResults) -> Sequence[Nod
 class _Pending:
     """A partition whose records are appended here but not yet on all in-sync replicas."""
 
-    __slots__ = ("index", "last_offset", "leader_epoch", "partition", "topic")
+    __slots__ = ("index", "last_offset", "leads_since", "partition", "topic")
 
     def __init__(self, partition: Partition, topic: str, index: int, last_offset: int) -> None:
         self.partition = partition
         self.topic = topic
         self.index = index
         self.last_offset = last_offset
-        self.leader_epoch = partition.leader_epoch
+        self.leads_since = partition.leads_since
 
     def error(self) -> ErrorCode | None:
         """NONE once the records are committed, another code if they cannot be any more, None while it is open."""
         leader = self.partition.leader
-        if leader is None or leader.leader_epoch != self.leader_epoch:
+        if leader is None or self.partition.leads_since != self.leads_since:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if leader.high_watermark <= self.last_offset:
             return None
