@@ -259,7 +259,7 @@ def test_one_move_of_the_high_watermark_answers_all_that_it_covers(tmp_path: Pat
 
 
 def test_a_new_epoch_of_the_same_leader_changes_nothing_for_those_who_wait(tmp_path: Path) -> None:
-    """Whenever a follower dies there is one: producers that cannot tell a repetition would store their records twice."""
+    """Whenever a follower dies there is one: producers that do not know a repetition would store records twice."""
 
     async def scenario(ways: BothWays) -> None:
         await ways.perform(("produce", [(10, 9, -1, LATE_MS)] * 3))
