@@ -69,6 +69,7 @@ class Cluster:
         command = [sys.executable, "-m", "ottla", "start", "--brokers", str(len(IDS)), "--port", str(port)]
         for name, value in SETTINGS.items():
             command += ["--override", f"{name}={value}"]
+        directory.parent.mkdir(parents=True, exist_ok=True)
         self._output = (directory.parent / "cluster.out").open("w+")
         self.process = subprocess.Popen(
             [*command, "--data", str(directory)], stdout=self._output, stderr=subprocess.STDOUT, text=True
