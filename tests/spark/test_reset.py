@@ -303,6 +303,12 @@ def test_cut_off_anywhere_the_next_one_completes_it(scene: Scene, cut_after: str
         exchange.take_back()
     may_run = cut_after in ("prepared", "nothing")
     assert _may_run(scene) is may_run
+    # One that cannot be done itself ends the other all the same: the sink knows the query of the checkpoint there is.
+    assert scene.refused("reset", "stored", "--to-group", "nobody").startswith("there is no group 'nobody'")
+    assert _may_run(scene)
+    between = checkpoint.state()
+    assert between is not None and (between.query_id != QUERY) is (cut_after == "exchanged")
+    assert [query_id for _, query_id, _, _ in _progress(scene)] == [between.query_id]
 
     told = json.loads(scene.told("reset", "stored", "--to-offsets", scene.numbers(5, 5), "--json"))
     assert told["after"] == json.loads(scene.numbers(5, 5))

@@ -37,7 +37,7 @@ class TopicSink:
         self._topic_key = topic_key
         made = () if partitions is None else (topic, *others)
         self._new_topics = [NewTopic(name, partitions or 1) for name in made]
-        self._client_options = client_options(section, PRODUCER_OPTIONS)
+        self.client_options = client_options(section, PRODUCER_OPTIONS)
         self._format: SinkFormat | None = None
         self._key: str | None = None
         self._options: dict[str, str] = {}
@@ -59,13 +59,13 @@ class TopicSink:
         """The sink of a source's dead letters; `section` is the source's."""
         others = [] if redrive_topic is None else [redrive_topic]
         made = cls(section, topic, "dead_letter", section.take("dead_letter_partitions", int, None), others)
-        for name in list(made._client_options):
+        for name in list(made.client_options):
             if name.removeprefix(CLIENT_PREFIX) not in PRODUCER_OPTIONS:
-                del made._client_options[name]
+                del made.client_options[name]
         return made
 
     def check(self) -> Sequence[Finding]:
-        found = find_missing_topics(self._client_options, [] if self._new_topics else [self.topic])
+        found = find_missing_topics(self.client_options, [] if self._new_topics else [self.topic])
         from_topic = [self._section.problem(self._topic_key, sentence) for sentence in found]
         return from_topic if self._format is None else [*from_topic, *self._format.check()]
 
@@ -75,13 +75,13 @@ class TopicSink:
 
     def prepare(self) -> None:
         for topic in self._new_topics:
-            create_topic(self._client_options, topic)
+            create_topic(self.client_options, topic)
         if self._format is not None:
             self._format.prepare()
 
     def writer(self, frame: DataFrame, *, flow: FlowContext) -> DataStreamWriter:
         rows = self._records(frame)
-        options = {**self._client_options, "sinkId": flow.sink_id, **self._options, "topic": self.topic}
+        options = {**self.client_options, "sinkId": flow.sink_id, **self._options, "topic": self.topic}
         try:
             SinkOptions.parse(options, rows.schema, default=Delivery.EXACTLY_ONCE)
         except InvalidConfigError as e:
@@ -102,13 +102,13 @@ class TopicSink:
     def flow_moved(self, moved: MovedFlow) -> None:
         """Batches are known by their query, so a new one has written none yet."""
         name = f"{self._options.get('sinkId', moved.sink_id)}-{moved.old_query_id}"
-        with ottla.Admin(admin_settings(self._client_options)) as admin:
+        with ottla.Admin(admin_settings(self.client_options)) as admin:
             abort_open(admin, name)
 
     def forget_batches(self, sink_id: str, query_id: str, committed: int, *, keep_plan: bool) -> None:
         """Puts away what is remembered of the batches of a query up to the one that is committed."""
         name = f"{self._options.get('sinkId', sink_id)}-{query_id}"
-        with ottla.Admin(admin_settings(self._client_options)) as admin:
+        with ottla.Admin(admin_settings(self.client_options)) as admin:
             forget_batches(admin, name, committed, keep_plan=keep_plan)
 
     def _records(self, frame: DataFrame) -> DataFrame:

@@ -11,6 +11,7 @@ from ottla.spark.pipeline.model import Model, Source
 from ottla.spark.pipeline.problems import suggestion
 from ottla.spark.pipeline.redrive.redrive import LetterBox
 from ottla.spark.pipeline.redrive.targets import RedriveError, groups_at
+from ottla.spark.pipeline.topic_sink import TopicSink
 from ottla.spark.pipeline.topic_source import TopicSource
 
 _WORD = re.compile(r"\w+")
@@ -35,7 +36,10 @@ def source_of(model: Model, flow_name: str) -> Source:
 def letter_box(source: Source) -> LetterBox:
     part = source.part
     assert isinstance(part, TopicSource) and part.dead_letter_topic is not None
-    settings = {name.removeprefix(CLIENT_PREFIX): text for name, text in part.client_options.items()}
+    sink = part.dead_letter_sink()
+    assert isinstance(sink, TopicSink)
+    options = {**sink.client_options, **part.client_options}
+    settings = {name.removeprefix(CLIENT_PREFIX): text for name, text in options.items()}
     return LetterBox(part.dead_letter_topic, source.section.title, settings, part.redrive_topic)
 
 

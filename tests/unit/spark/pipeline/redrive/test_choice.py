@@ -13,7 +13,7 @@ from ottla.spark.pipeline.topic_source import TopicSource
 
 DESCRIPTION = """\
 name: shop
-kafka: {bootstrap.servers: "nowhere:1", security.protocol: PLAINTEXT, enable.idempotence: "true"}
+kafka: {bootstrap.servers: "nowhere:1", fetch.max.bytes: "5", max.request.size: "6"}
 sources:
   orders:
     {kind: topic, topic: orders, format: json, schema: id BIGINT, dead_letter: orders.bad, redrive_topic: orders.again}
@@ -70,7 +70,9 @@ def test_what_is_known_of_the_letters(pipeline: Pipeline) -> None:
     box = letter_box(model.sources["orders"])
     assert (box.topic, box.source, box.redrive_topic) == ("orders.bad", "source orders", "orders.again")
     assert box.memory_topic == "ottla.redriven.orders.bad"
+    # Of a reader and of a writer: a letter may be as large as what was set aside.
     assert box.settings["bootstrap.servers"] == "nowhere:1"
+    assert (box.settings["fetch.max.bytes"], box.settings["max.request.size"]) == ("5", "6")
     assert letter_box(model.sources["payments"]).redrive_topic is None
 
 
