@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import fastavro
 import pytest
 
 import ottla
+from ottla.cli.pipeline import main
 from ottla.spark.pipeline import Pipeline
 from tests.broker_process import BrokerProcess
 from tests.schema_registry import Registry, running_registry
@@ -66,6 +68,24 @@ VIEW = "views:\n  rows:\n    sql: |\n" + "      UNION ALL\n".join(
     f"      SELECT '{kind}' AS format, {'NULL, value, NULL' if kind == 'text' else 'id, name, price'} FROM {kind}\n"
     for kind in sorted(SOURCES)
 )
+_ANY_ID = "schema: id STRING NOT NULL, name STRING, price DOUBLE"
+_NUMBERED = "\n    metadata: [headers]"
+_APART = "\n    redrive_topic: formats-again-"
+MENDED = {
+    "text": "format: text" + _NUMBERED,
+    "json": f"format: json\n    {_ANY_ID}{_NUMBERED}",
+    "csv": f"format: csv\n    {_ANY_ID}{_NUMBERED}{_APART}csv",
+    "avro": f"format: avro\n    schema_file: mended.avsc{_NUMBERED}{_APART}avro",
+    "framed": SOURCES["framed"] + _NUMBERED,
+    "protobuf": f"format: protobuf\n    descriptor_file: mended.pb\n    message: shop.Event{_NUMBERED}",
+    "python": f"format: python\n    decoder: mended.py:decode\n    {COLUMNS}{_NUMBERED}",
+}
+MENDED_VIEW = "views:\n  rows:\n    sql: |\n" + "      UNION ALL\n".join(
+    f"      SELECT '{kind}' AS format, CAST(filter(_headers, h -> h.key = 'n')[0].value AS STRING) AS n FROM {kind}\n"
+    for kind in sorted(SOURCES)
+)
+MENDED_MAKER = {"json": 2, "csv": 1, "avro": 3, "framed": 3, "protobuf": 2, "python": 1}
+"""Of those below in `bad`, the one whose records can be read then."""
 SINK = """\
 sinks:
   rows: {{kind: topic, topic: {rows}, format: json, create_partitions: 1}}
@@ -80,14 +100,20 @@ def avro(row: dict[str, Any], schema: dict[str, Any] = EVENT) -> bytes:
     return out.getvalue()
 
 
-def event_descriptors() -> bytes:
+def _with_bytes(schema: dict[str, Any]) -> dict[str, Any]:
+    fields = [{**field, "type": "bytes"} if field["name"] == "name" else field for field in schema["fields"]]
+    return {**schema, "fields": fields}
+
+
+def event_descriptors(*, name_is_text: bool = True) -> bytes:
     from google.protobuf import descriptor_pb2 as d
 
     file = d.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     message = file.message_type.add(name="Event")
     field = d.FieldDescriptorProto
+    name_kind = field.TYPE_STRING if name_is_text else field.TYPE_BYTES
     for number, (name, kind) in enumerate(
-        [("id", field.TYPE_INT64), ("name", field.TYPE_STRING), ("price", field.TYPE_DOUBLE)], 1
+        [("id", field.TYPE_INT64), ("name", name_kind), ("price", field.TYPE_DOUBLE)], 1
     ):
         message.field.add(name=name, number=number, type=kind, label=field.LABEL_OPTIONAL)
     return d.FileDescriptorSet(file=[file]).SerializeToString()
@@ -109,6 +135,8 @@ class Injected:
         self._random = random.Random(SEED)
         self._head = b"\0" + schema_id.to_bytes(4, "big")
         self._other = b"\0" + other_id.to_bytes(4, "big")
+        self.makers: dict[str, int] = {}
+        self.records: dict[str, list[tuple[bytes | None, bytes | None]]] = {}
         self.rows = [{"id": n * 7919 - 5_000_000, "name": f"näme {n}", "price": n / 4} for n in range(GOOD)]
 
     def good(self, kind: str) -> list[bytes]:
@@ -172,6 +200,7 @@ class Injected:
                 lambda junk: None,
             ],
         }[kind]
+        self.makers[kind] = len(makers)
         found: list[tuple[bytes | None, bytes | None]] = []
         for index in range(BAD):
             key = None if index % 3 == 0 else f"bad-{index}".encode()
@@ -180,8 +209,15 @@ class Injected:
             found[0] = (b"odd", b"1|a|1.0")
         return found
 
+    def mended(self, kind: str) -> Counter[tuple[bytes | None, bytes | None]]:
+        """Those of the bad ones that `Formats.mend` is about."""
+        if kind not in MENDED_MAKER:
+            return Counter()
+        return Counter(self.records[kind][MENDED_MAKER[kind] :: self.makers[kind]])
+
     def mixed(self, kind: str) -> list[tuple[bytes | None, bytes | None]]:
-        records = [*self.bad(kind), *((b"good", value) for value in self.good(kind))]
+        self.records[kind] = self.bad(kind)
+        records = [*self.records[kind], *((b"good", value) for value in self.good(kind))]
         self._random.shuffle(records)
         return records
 
@@ -211,17 +247,43 @@ class Formats:
                     headers = [("n", str(index).encode())]
                     producer.send(topics.name(kind), value, key=key, partition=index % 2, headers=headers)
             producer.flush()
-        text = DESCRIPTION.format(prefix=topics.prefix, bootstrap=topics.bootstrap)
-        for kind, options in SOURCES.items():
-            text += f"  {kind}:\n    kind: topic\n    topic: {topics.name(kind)}\n    {options}\n"
-            text += f"    dead_letter: {topics.name(kind)}-dead\n    dead_letter_partitions: 1\n"
-        text += VIEW + SINK
-        path = directory / "formats.yaml"
-        path.write_text(text.format(registry=registry.url, rows=topics.name("rows")))
-        Pipeline.from_file(path).run(spark, once=True, observer=Recorder())
+        self.directory = directory
+        self.registry = registry
+        self.path = directory / "formats.yaml"
+        self._run(spark, SOURCES, VIEW)
+        self.letters = {kind: topics.records(f"{kind}-dead") for kind in SOURCES}
         self.rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in SOURCES}
         for row in topics.values("rows"):
             self.rows[row.pop("format")].append(row)
+
+    def _run(self, spark: Any, sources: dict[str, str], view: str) -> None:
+        self._describe(sources, view)
+        Pipeline.from_file(self.path).run(spark, once=True, observer=Recorder())
+
+    def _describe(self, sources: dict[str, str], view: str) -> None:
+        topics = self.topics
+        text = DESCRIPTION.format(prefix=topics.prefix, bootstrap=topics.bootstrap)
+        for kind, options in sources.items():
+            text += f"  {kind}:\n    kind: topic\n    topic: {topics.name(kind)}\n    {options}\n"
+            text += f"    dead_letter: {topics.name(kind)}-dead\n    dead_letter_partitions: 1\n"
+        text += view + SINK
+        self.path.write_text(text.format(registry=self.registry.url, rows=topics.name("rows")))
+
+    def mend(self, spark: Any, redrive: Callable[[str], None]) -> None:
+        """Some kinds of bad records can be read from now on; all that were set aside are sent back."""
+        (self.directory / "mended.avsc").write_text(json.dumps(_with_bytes(EVENT)))
+        (self.directory / "mended.pb").write_bytes(event_descriptors(name_is_text=False))
+        (self.directory / "mended.py").write_text(DECODER.replace("float(part[2])", "float((part + ['0'])[2])"))
+        for unknown in range(1, 10):
+            self.registry.schemas[unknown] = {"schema": json.dumps(EVENT)}
+        known = Counter(json.dumps(row) for row in self.topics.values("rows"))
+        self._describe(MENDED, MENDED_VIEW)
+        for kind in SOURCES:
+            redrive(f"{kind}-dead-letters")
+        self._run(spark, MENDED, MENDED_VIEW)
+        rows = Counter(json.dumps(row) for row in self.topics.values("rows")) - known
+        self.came_back = Counter(tuple(json.loads(row).values()) for row in rows.elements())
+        self.letters_after = {kind: self.topics.records(f"{kind}-dead") for kind in SOURCES}
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +297,7 @@ def formats(
 def test_dead_letters_are_what_was_injected_byte_for_byte(formats: Formats, kind: str) -> None:
     injected = {index: (key, value) for index, (key, value) in enumerate(formats.sent[kind]) if key != b"good"}
     assert len(injected) == BAD
-    letters = formats.topics.records(f"{kind}-dead")
+    letters = formats.letters[kind]
     found = {}
     for letter in letters:
         headers = dict(letter.headers)
@@ -257,10 +319,7 @@ def test_the_others_are_unharmed(formats: Formats, kind: str) -> None:
 
 def test_what_is_wrong_is_told(formats: Formats) -> None:
     told = {
-        kind: {
-            (dict(letter.headers)["ottla.dead-letter.error"] or b"").decode()
-            for letter in formats.topics.records(f"{kind}-dead")
-        }
+        kind: {(dict(letter.headers)["ottla.dead-letter.error"] or b"").decode() for letter in formats.letters[kind]}
         for kind in ("avro", "framed", "protobuf", "python")
     }
     assert "price: the value ends too early" in told["avro"]
@@ -275,3 +334,40 @@ def test_what_is_wrong_is_told(formats: Formats) -> None:
     assert "the key is odd" in told["python"]
     assert any(sentence.startswith("the decoder failed: ValueError: invalid literal") for sentence in told["python"])
     assert not [sentence for sentences in told.values() for sentence in sentences if "s3cret" in sentence]
+
+
+def test_exactly_the_mended_ones_come_back(formats: Formats, spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Some to where they were, some to a topic that the source alone reads; those that are still bad are set aside
+    again, once."""
+
+    def redrive(flow: str) -> None:
+        for letters in (BAD, 0):
+            assert main(["redrive", str(formats.path), flow, "--json"]) == 0
+            assert json.loads(capsys.readouterr().out)["letters"] == letters
+
+    formats.topics.create(**{"again-csv": 1, "again-avro": 2})
+    formats.mend(spark, redrive)
+    for kind in SOURCES:
+        sent = dict(enumerate(formats.sent[kind]))
+        came = Counter({int(n): count for (of, n), count in formats.came_back.items() if of == kind})
+        assert Counter(sent[n] for n in came.elements()) == formats.injected.mended(kind)
+        assert set(came.values()) <= {1}
+        letters = Counter(_number(letter) for letter in formats.letters_after[kind])
+        bad = {n for n, (key, _) in sent.items() if key != b"good"}
+        assert letters == {n: 1 if n in came else 2 for n in bad}
+        if kind in ("csv", "avro"):
+            # What came back to a topic of the source alone says where it was at first, and nothing twice.
+            assert len({_origin(letter) for letter in formats.letters_after[kind]}) == BAD
+            assert {len(letter.headers) for letter in formats.letters_after[kind]} == {7}
+    assert sum(formats.came_back.values()) > 1000
+
+
+def _number(letter: ottla.ConsumerRecord[bytes, bytes]) -> int:
+    return int(dict(letter.headers)["n"] or b"")
+
+
+def _origin(letter: ottla.ConsumerRecord[bytes, bytes]) -> tuple[bytes | None, ...]:
+    headers = dict(letter.headers)
+    origin = tuple(headers[f"ottla.dead-letter.{name}"] for name in ("topic", "partition", "offset"))
+    assert int(origin[2] or b"") == _number(letter) // 2
+    return origin
