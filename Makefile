@@ -9,6 +9,7 @@ KILLS ?= 100
 RECORDS ?= 1000000
 FAULTS ?= 60
 ROWS ?=
+SEEDS ?= 1000
 SEED ?=
 COUNT ?= 100
 MODULE ?=
@@ -20,7 +21,7 @@ PYTHON ?= $(shell for candidate in python3.14 python3.13 python3.12 python3.11 p
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run broker check test lint format generate docs crash crash-transactions crash-mirror chaos network mutants bench clean tools
+.PHONY: help setup run broker check test lint format generate docs crash crash-transactions crash-mirror chaos sim network mutants bench clean tools
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +78,9 @@ crash-mirror: $(STAMP) ## Kill a mirror's driver, Java process and brokers (KILL
 
 chaos: $(STAMP) ## Three brokers under the faults of a table (ROWS=F01,D04; SEED=…; ROWS=F20 FAULTS=60 is a random mix): nothing lost or doubled
 	$(BIN)/python -u -m tests.cluster.chaos --faults $(FAULTS) $(if $(ROWS),--rows $(ROWS)) $(if $(SEED),--seed $(SEED))
+
+sim: $(STAMP) ## Simulate clusters in which everything goes wrong (SEEDS=1000), or one of them with all that happens (SEED=…)
+	PYTHONHASHSEED=0 $(BIN)/python -u -m ottla.testing.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --jobs $(JOBS) --twice)
 
 network: $(STAMP) ## A million records over a bad network (RECORDS=…, SEED=…): none lost, doubled or reordered
 	$(BIN)/python -u -m tests.client.network_run --records $(RECORDS) $(if $(SEED),--seed $(SEED))

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from bench import programs, report
 from bench.measure import Bench
+from bench.row import Row
 
 
 def main() -> int:
@@ -38,8 +39,12 @@ def main() -> int:
         used = programs.prepare(Path(directory), use_c=not options.python)
         rounds = options.rounds or (3 if options.quick else 5)
         bench = Bench(used, rounds, options.quick, lambda text: console.print(f"[dim]{text}[/dim]"))
-        rows = list(bench.run(lambda name: options.only in name))
-    report.show(console, rows)
+        rows: list[Row] = []
+        try:
+            rows.extend(bench.run(lambda name: options.only in name))
+        finally:
+            # A run takes long, and one part that fails must not cost the figures of the others.
+            report.show(console, rows)
     name = options.name or ("quick" if options.quick else "full")
     if not options.only:
         for path in report.write(name, rows, language=used.language, rounds=rounds, load_before=load_before):

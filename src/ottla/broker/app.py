@@ -20,7 +20,7 @@ from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.lasting import why_not_lasting
 from ottla.broker.logs import start_logging
 from ottla.broker.node import Broker
-from ottla.broker.startup import start_broker
+from ottla.broker.startup import Surroundings, start_broker
 
 log = logging.getLogger("ottla")
 
@@ -50,7 +50,7 @@ async def _run(config: BrokerConfig, access: AccessRules | None) -> int:
         log.warning("%s", notice)
     for reason in filter(None, map(why_not_lasting, config.log_dirs)):
         log.warning("%s", reason)
-    broker = await start_broker(config, access=access)
+    broker = await start_broker(config, Surroundings(access=access or AccessRules()))
     try:
         _announce(broker, _ms_since(began))
         _calm_the_collector()

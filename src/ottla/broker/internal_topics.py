@@ -48,8 +48,12 @@ async def ensure_internal_topic(broker: Broker, name: str) -> None:
     """Creates the topic unless it is there, with fewer replicas if fewer brokers are."""
     if name in broker.image.topics:
         return
+    if broker.image.controller_id < 0:
+        raise KafkaError(
+            "this broker has not heard of the cluster's topics yet", code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
     new = internal_topic(name, broker.config)
-    live = max(len(broker.image.brokers), 1)
+    live = len(broker.image.brokers)
     if live < new.replication_factor:
         log.warning(
             "topic %s gets %d replicas and not %d, as so many brokers are alive; reassign it when there are more",

@@ -6,8 +6,9 @@ A start that fails undoes what it has done so far, so there is never half a brok
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ottla.base.clock import Clock, SystemClock
@@ -53,12 +54,15 @@ from ottla.metadata.served.client import ServedStore
 from ottla.metadata.store import Create, MetadataStore, NodeExistsError, Operation, Set
 from ottla.net.limits import OS_DEFAULT, UNLIMITED, ConnectionLimits
 from ottla.net.server import Server
+from ottla.net.service import Service
 
 METADATA_FILE = "ottla-metadata.db"
 STOP_GRACE_MS = 5_000
 FIRST_WORD_MS = 10_000
 
 MakeDispatch = Callable[[Broker, dict[int, Handler]], Dispatch]
+OpenStore = Callable[[BrokerConfig], Awaitable[MetadataStore]]
+MakeServer = Callable[[Service, ConnectionLimits], Server]
 Route = Callable[[int, Endpoint], Endpoint]
 """Where to connect in order to reach a broker that listens at an address."""
 
@@ -67,42 +71,45 @@ def direct_route(broker_id: int, endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
-async def start_broker(
-    config: BrokerConfig,
-    *,
-    clock: Clock | None = None,
-    ids: Ids | None = None,
-    make_dispatch: MakeDispatch = Dispatch,
-    access: AccessRules | None = None,
-    route: Route = direct_route,
-) -> Broker:
+async def open_store(config: BrokerConfig) -> MetadataStore:
+    cluster = config.optional_text("ottla.cluster.dir")
+    if cluster is not None:
+        timeout_ms = config.integer("zookeeper.session.timeout.ms")
+        return await ServedStore.connect(Path(cluster), session_timeout_ms=timeout_ms)
+    return await EmbeddedStore.open(_metadata_file(config))
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a broker finds around it. Tests and simulations give it others."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    ids: Ids = field(default_factory=Ids)
+    access: AccessRules = field(default_factory=AccessRules)
+    make_dispatch: MakeDispatch = Dispatch
+    open_store: OpenStore = open_store
+    make_server: MakeServer = Server
+    route: Route = direct_route
+
+
+async def start_broker(config: BrokerConfig, around: Surroundings | None = None) -> Broker:
     """Raises StartError if the broker cannot run; nothing of it is left then."""
     async with AsyncExitStack() as undo:
         try:
-            broker = await _start(
-                config, clock or SystemClock(), ids or Ids(), make_dispatch, access or AccessRules(), route, undo
-            )
+            broker = await _start(config, around or Surroundings(), undo)
         except KafkaError as e:
             raise StartError(e.message) from e
         broker.undo = undo.pop_all()
         return broker
 
 
-async def _start(
-    config: BrokerConfig,
-    clock: Clock,
-    ids: Ids,
-    make_dispatch: MakeDispatch,
-    access: AccessRules,
-    route: Route,
-    undo: AsyncExitStack,
-) -> Broker:
+async def _start(config: BrokerConfig, around: Surroundings, undo: AsyncExitStack) -> Broker:
     config.require_no_refusals()
-    log_dirs = await asyncio.to_thread(LogDirs.claim, config.log_dirs, ids)
+    log_dirs = await asyncio.to_thread(LogDirs.claim, config.log_dirs, around.ids)
     undo.push_async_callback(asyncio.to_thread, log_dirs.close)
-    store = await _open_store(config)
+    store = await around.open_store(config)
     undo.push_async_callback(store.close)
-    cluster_id = await _ensure_cluster(store, log_dirs, ids)
+    cluster_id = await _ensure_cluster(store, log_dirs, around.ids)
     broker_id = await _choose_broker_id(store, log_dirs, config)
     configs = DynamicConfigs(store, broker_id, config)
     await configs.start()
@@ -110,12 +117,12 @@ async def _start(
         log_dirs.load,
         broker_id=broker_id,
         cluster_id=cluster_id,
-        clock=clock,
+        clock=around.clock,
         config_for=configs.log_config,
         recovery_threads_per_dir=configs.broker.integer("num.recovery.threads.per.data.dir"),
     )
-    broker = _build(broker_id, cluster_id, clock, ids, configs, access, log_dirs, store, route, undo)
-    server = Server(make_dispatch(broker, broker.handlers), limits=connection_limits(broker.config))
+    broker = _build(broker_id, cluster_id, around, configs, log_dirs, store, undo)
+    server = around.make_server(around.make_dispatch(broker, broker.handlers), connection_limits(broker.config))
     undo.push_async_callback(_stop_serving, broker, server)
     broker.endpoints = _bind(server, broker.config)
     await _registration(broker, store).begin()
@@ -124,7 +131,7 @@ async def _start(
     broker.groups.start()
     broker.tasks.spawn(broker.slow_requests.watch_event_loop())
     server.start_accepting()
-    housekeeping = Housekeeping(broker.replicas, clock, broker.config)
+    housekeeping = Housekeeping(broker.replicas, around.clock, broker.config)
     housekeeping.start()
     undo.push_async_callback(housekeeping.stop)
     await _until_told(broker)
@@ -137,14 +144,6 @@ async def _until_told(broker: Broker) -> None:
     deadline_ms = broker.clock.monotonic_ms() + FIRST_WORD_MS
     while broker.image.controller_id < 0 and broker.clock.monotonic_ms() < deadline_ms:
         await asyncio.sleep(0.005)
-
-
-async def _open_store(config: BrokerConfig) -> MetadataStore:
-    cluster = config.optional_text("ottla.cluster.dir")
-    if cluster is not None:
-        timeout_ms = config.integer("zookeeper.session.timeout.ms")
-        return await ServedStore.connect(Path(cluster), session_timeout_ms=timeout_ms)
-    return await EmbeddedStore.open(_metadata_file(config))
 
 
 def _metadata_file(config: BrokerConfig) -> Path:
@@ -181,16 +180,13 @@ async def _choose_broker_id(store: MetadataStore, log_dirs: LogDirs, config: Bro
 def _build(
     broker_id: int,
     cluster_id: str,
-    clock: Clock,
-    ids: Ids,
+    around: Surroundings,
     configs: DynamicConfigs,
-    access: AccessRules,
     log_dirs: LogDirs,
     store: MetadataStore,
-    route: Route,
     undo: AsyncExitStack,
 ) -> Broker:
-    config = configs.broker
+    config, clock = configs.broker, around.clock
     failed = asyncio.Event()
     tasks = Tasks()
     undo.push_async_callback(tasks.cancel_all)
@@ -211,7 +207,7 @@ def _build(
 
     def address_of(peer: int) -> Endpoint | None:
         endpoint = _address_of(peer, config.inter_broker_listener_name, image, controller)
-        return None if endpoint is None else route(peer, endpoint)
+        return None if endpoint is None else around.route(peer, endpoint)
 
     peers = Peers(broker_id, address_of)
     undo.callback(peers.close)
@@ -239,10 +235,10 @@ def _build(
         broker_id=broker_id,
         cluster_id=cluster_id,
         clock=clock,
-        ids=ids,
-        authorizer=access.authorizer,
+        ids=around.ids,
+        authorizer=around.access.authorizer,
         quotas=ClientQuotas(
-            access.quotas,
+            around.access.quotas,
             samples=config.integer("quota.window.num"),
             window_ms=config.integer("quota.window.size.seconds") * 1000,
         ),
@@ -270,7 +266,7 @@ def _build(
         topic_admin=TopicAdmin(
             controller,
             validate_configs=configs.validate_topic,
-            ids=ids,
+            ids=around.ids,
             ask_controller=controller_client.create_topic,
         ),
         handlers=client_handlers() if config.is_a_cluster_of_its_own else all_handlers(),

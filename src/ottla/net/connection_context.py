@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 from ottla.net.limits import ComplaintBudget, ConnectionLimits
 from ottla.net.service import Service
-from ottla.net.turns import Turns
+from ottla.net.turns import EpollTurns, Turns
 from ottla.wire.frame import BufferPool
 
 if TYPE_CHECKING:
     from ottla.net.server_connection import ClientConnection
 
 _log = logging.getLogger(__name__)
+
+MakeTurns = Callable[[asyncio.AbstractEventLoop, Service, Callable[[], None]], Turns]
 
 
 @dataclass(slots=True)
@@ -40,13 +42,14 @@ class ConnectionContext:
     service: Service
     limits: ConnectionLimits
     on_closed: Callable[[ClientConnection], None]
+    make_turns: MakeTurns = EpollTurns
     turns: Turns = field(init=False)
     stats: ServerStats = field(default_factory=ServerStats)
     complaints: ComplaintBudget = field(default_factory=ComplaintBudget)
     buffers: BufferPool = field(default_factory=BufferPool)
 
     def __post_init__(self) -> None:
-        self.turns = Turns(self.loop, self.service, self.buffers.reuse)
+        self.turns = self.make_turns(self.loop, self.service, self.buffers.reuse)
 
     def complain(self, message: str, *arguments: object) -> None:
         if self.complaints.allow(self.loop.time()):

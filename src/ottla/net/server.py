@@ -13,12 +13,13 @@ from collections import Counter
 from typing import NamedTuple
 
 from ottla.base.errors import StartError
-from ottla.net.channel import PlainChannel
-from ottla.net.connection_context import ConnectionContext, ServerStats
+from ottla.net.channel import Channel, PlainChannel
+from ottla.net.connection_context import ConnectionContext, MakeTurns, ServerStats
 from ottla.net.file_views import FileViews
 from ottla.net.limits import OS_DEFAULT, ConnectionLimits
 from ottla.net.server_connection import ClientConnection
 from ottla.net.service import Service
+from ottla.net.turns import EpollTurns
 
 _log = logging.getLogger(__name__)
 
@@ -37,12 +38,17 @@ class _Listener(NamedTuple):
 
 class Server:
     def __init__(
-        self, service: Service, *, limits: ConnectionLimits, loop: asyncio.AbstractEventLoop | None = None
+        self,
+        service: Service,
+        limits: ConnectionLimits,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        make_turns: MakeTurns = EpollTurns,
     ) -> None:
         self._loop = loop if loop is not None else asyncio.get_running_loop()
         self._service = service
         self._limits = limits
-        self._context = ConnectionContext(self._loop, service, limits, self._forget)
+        self._context = ConnectionContext(self._loop, service, limits, self._forget, make_turns)
         self._file_views = FileViews()
         self._listeners: list[_Listener] = []
         self._connections: dict[int, ClientConnection] = {}
@@ -126,14 +132,18 @@ class Server:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         is_peer_local = is_same_machine(address[0], accepted.getsockname()[0])
+        channel = PlainChannel(accepted, self._file_views, is_peer_local=is_peer_local)
+        self._open(listener, channel, peer_host, address[1])
+
+    def _open(self, listener: str, channel: Channel, peer_host: str, peer_port: int) -> None:
         self._last_connection_id += 1
         connection = ClientConnection(
             self._context,
-            PlainChannel(accepted, self._file_views, is_peer_local=is_peer_local),
+            channel,
             connection_id=self._last_connection_id,
             listener=listener,
             peer_host=peer_host,
-            peer_port=address[1],
+            peer_port=peer_port,
         )
         self._connections[connection.id] = connection
         self._connections_by_host[peer_host] += 1

@@ -1,6 +1,6 @@
 """Turns of the server: the requests of every socket that is ready, then one write to the logs, then all the replies.
 
-Owns an epoll of its own, of which the event loop sees a single file descriptor, and the order of work within a turn. A
+Owns the order of work within a turn, and an epoll of which the event loop sees a single file descriptor. A
 turn is one callback of the loop, so nothing else of the broker runs between a request that was staged and the write
 that settles it. Knows no frames and no bytes.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ottla.net.service import Service
@@ -40,50 +40,35 @@ class TurnMember(Protocol):
 
 
 class Turns:
+    """The order of work within a turn. Which sockets are ready is for who derives from it."""
+
     def __init__(self, loop: asyncio.AbstractEventLoop, service: Service, on_settled: Callable[[], None]) -> None:
         self._loop = loop
         self._service = service
-        self._epoll = select.epoll()
-        self._poll = self._epoll.poll
         self._callbacks: dict[int, Callable[[], None]] = {}
         """What to call for each socket that is watched; for one thing at a time, reading or writing."""
         self._members: list[TurnMember] = []
         self._is_running = False
-        self._vain = 0
-        """For how many turns nobody is waited for, after the last time that was in vain."""
-        self._vain_left = 0
         self.is_shared = False
         """Whether several sockets are ready in this turn. If not, nothing is gained by waiting for its end."""
         self.has_unsettled = False
         """Whether replies of this turn wait for `Service.settle`. Whoever has one sets this, and joins the turn."""
         self._on_settled = on_settled
-        loop.add_reader(self._epoll.fileno(), self._run)
 
     # What sockets are watched for
 
     def watch_readable(self, fd: int, callback: Callable[[], None]) -> None:
-        self._watch(fd, _READABLE, callback)
+        raise NotImplementedError
 
     def watch_writable(self, fd: int, callback: Callable[[], None]) -> None:
-        self._watch(fd, _WRITABLE, callback)
-
-    def _watch(self, fd: int, events: int, callback: Callable[[], None]) -> None:
-        if fd in self._callbacks:
-            self._epoll.modify(fd, events)
-        else:
-            self._epoll.register(fd, events)
-        self._callbacks[fd] = callback
+        raise NotImplementedError
 
     def forget(self, fd: int) -> None:
         """For an open socket: a closed one would leave its number to another that may be watched already."""
-        if self._callbacks.pop(fd, None) is not None:
-            self._epoll.unregister(fd)
+        raise NotImplementedError
 
     def close(self) -> None:
-        if not self._epoll.closed:
-            self._loop.remove_reader(self._epoll.fileno())
-            self._epoll.close()
-            self._callbacks.clear()
+        raise NotImplementedError
 
     # The turn
 
@@ -93,32 +78,7 @@ class Turns:
             self._loop.call_soon(self._end)
         self._members.append(member)
 
-    def _run(self) -> None:
-        for _ in range(TURNS_PER_CALLBACK):
-            ready = self._poll(0, SOCKETS_PER_TURN) or self._linger()
-            if not ready:
-                return
-            self._take_turn(ready)
-            # Where there are many, more of them are ready after a while, and share a write.
-            if self.is_shared or self._epoll.closed:
-                return
-
-    def _linger(self) -> list[tuple[int, int]]:
-        """Looks out for another request for a moment, if that was of any use lately."""
-        if self._vain_left:
-            self._vain_left -= 1
-            return []
-        poll = self._poll
-        for _ in range(LINGERING_POLLS):
-            ready = poll(0, SOCKETS_PER_TURN)
-            if ready:
-                self._vain = 0
-                return ready
-        self._vain = min(2 * self._vain + 1, SKIPPED_AT_MOST)
-        self._vain_left = self._vain
-        return []
-
-    def _take_turn(self, ready: list[tuple[int, int]]) -> None:
+    def _take_turn(self, ready: Sequence[tuple[int, int]]) -> None:
         self.is_shared = len(ready) > 1
         self._is_running = True
         callbacks = self._callbacks
@@ -156,3 +116,62 @@ class Turns:
                 member.end_turn()
             except Exception:
                 _log.exception("the replies of a connection could not be sent")
+
+
+class EpollTurns(Turns):
+    def __init__(self, loop: asyncio.AbstractEventLoop, service: Service, on_settled: Callable[[], None]) -> None:
+        super().__init__(loop, service, on_settled)
+        self._epoll = select.epoll()
+        self._poll = self._epoll.poll
+        self._vain = 0
+        """For how many turns nobody is waited for, after the last time that was in vain."""
+        self._vain_left = 0
+        loop.add_reader(self._epoll.fileno(), self._run)
+
+    def watch_readable(self, fd: int, callback: Callable[[], None]) -> None:
+        self._watch(fd, _READABLE, callback)
+
+    def watch_writable(self, fd: int, callback: Callable[[], None]) -> None:
+        self._watch(fd, _WRITABLE, callback)
+
+    def _watch(self, fd: int, events: int, callback: Callable[[], None]) -> None:
+        if fd in self._callbacks:
+            self._epoll.modify(fd, events)
+        else:
+            self._epoll.register(fd, events)
+        self._callbacks[fd] = callback
+
+    def forget(self, fd: int) -> None:
+        if self._callbacks.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def close(self) -> None:
+        if not self._epoll.closed:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._callbacks.clear()
+
+    def _run(self) -> None:
+        for _ in range(TURNS_PER_CALLBACK):
+            ready = self._poll(0, SOCKETS_PER_TURN) or self._linger()
+            if not ready:
+                return
+            self._take_turn(ready)
+            # Where there are many, more of them are ready after a while, and share a write.
+            if self.is_shared or self._epoll.closed:
+                return
+
+    def _linger(self) -> list[tuple[int, int]]:
+        """Looks out for another request for a moment, if that was of any use lately."""
+        if self._vain_left:
+            self._vain_left -= 1
+            return []
+        poll = self._poll
+        for _ in range(LINGERING_POLLS):
+            ready = poll(0, SOCKETS_PER_TURN)
+            if ready:
+                self._vain = 0
+                return ready
+        self._vain = min(2 * self._vain + 1, SKIPPED_AT_MOST)
+        self._vain_left = self._vain
+        return []

@@ -14,13 +14,13 @@ from typing import Any, Self, TypeVar
 
 import uvloop
 
-from ottla.base.clock import Clock
+from ottla.base.clock import Clock, SystemClock
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.broker.admission import AccessRules
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.node import Broker
-from ottla.broker.startup import Route, direct_route, start_broker
+from ottla.broker.startup import Route, Surroundings, direct_route, start_broker
 from ottla.client.core.settings import merge_settings
 from ottla.machines.cluster.controller import DemotionAsked, ElectionAsked, ElectionKind
 from ottla.machines.cluster.state import ClusterState
@@ -70,9 +70,9 @@ class EmbeddedBroker:
         self._given_dir = None if data_dir is None else Path(data_dir)
         self._own_dir: Path | None = None
         self._config = merge_settings(config, {})
-        self._clock = clock
+        self._clock = clock or SystemClock()
         self._network = network
-        self._access = access
+        self._access = access or AccessRules()
         self._route = route
         self._port = port
         self._names = itertools.count(1)
@@ -258,13 +258,13 @@ class EmbeddedBroker:
 
     async def _serve(self, config: BrokerConfig, started: Future[Broker]) -> None:
         try:
-            broker = await start_broker(
-                config,
+            around = Surroundings(
                 clock=self._clock,
                 make_dispatch=self.faults.make_dispatch,
                 access=self._access,
                 route=self._route,
             )
+            broker = await start_broker(config, around)
         except BaseException as e:
             started.set_exception(e)
             return

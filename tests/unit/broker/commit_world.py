@@ -19,7 +19,7 @@ from ottla.broker.dispatch import Dispatch
 from ottla.broker.handler import RequestContext
 from ottla.broker.internal_topics import ensure_internal_topic
 from ottla.broker.node import Broker
-from ottla.broker.startup import start_broker
+from ottla.broker.startup import Surroundings, start_broker
 from ottla.broker.table_authorizer import Rule, TableAuthorizer
 from ottla.machines.cluster.topic_names import GROUP_METADATA_TOPIC
 from ottla.machines.cluster.topics import NewTopic
@@ -73,7 +73,7 @@ class World:
         clock = ManualClock()
         allowed = [Rule(AclPermission.ALLOW, Operation.ALL, kind) for kind in (ResourceType.TOPIC, ResourceType.GROUP)]
         access = AccessRules(authorizer=TableAuthorizer([*allowed, *rules]))
-        world = cls(await start_broker(config, clock=clock, access=access), clock)
+        world = cls(await start_broker(config, Surroundings(clock=clock, access=access)), clock)
         for topic in (*TOPICS, HIDDEN):
             await world.broker.topic_admin.create(NewTopic(topic, 2, 1))
         await ensure_internal_topic(world.broker, GROUP_METADATA_TOPIC)

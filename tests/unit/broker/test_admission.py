@@ -20,7 +20,7 @@ from ottla.broker.dispatch import Dispatch
 from ottla.broker.handlers import client_handlers
 from ottla.broker.node import Broker
 from ottla.broker.quotas import ClientQuotas, QuotaEntity, QuotaLimits
-from ottla.broker.startup import start_broker
+from ottla.broker.startup import Surroundings, start_broker
 from ottla.broker.straight_fetch import StraightFetch
 from ottla.broker.straight_produce import StraightProduce
 from ottla.broker.table_authorizer import Rule, TableAuthorizer
@@ -82,7 +82,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(tmp_path_factory.mktemp("broker") / "data"),
         }
-        broker = await start_broker(BrokerConfig(settings), access=AccessRules(authorizer))
+        broker = await start_broker(BrokerConfig(settings), Surroundings(access=AccessRules(authorizer)))
         await broker.topic_admin.create(NewTopic(TOPIC, 1, 1))
         return broker
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 from typing import Protocol
 
 from ottla.metadata.embedded import EmbeddedStore
 from ottla.metadata.served.client import ServedStore
 from ottla.metadata.served.server import StoreServer
 from ottla.metadata.store import MetadataStore
+from ottla.testing.sim.loop import Party, SimLoop
+from ottla.testing.sim.network import SimNetwork
+from ottla.testing.sim.store import SimEnsemble, SimStore
 from tests.waiting import run_async
 
 SESSION_TIMEOUT_MS = 60_000
@@ -75,3 +79,24 @@ class ServedStores:
 
     async def expire(self, store: MetadataStore) -> None:
         self.server.end_session(store.session_id)
+
+
+class SimulatedStores:
+    def __init__(self, directory: Path) -> None:
+        self._loop = SimLoop()  # type: ignore[abstract]
+        self._ensemble = SimEnsemble(SimNetwork(self._loop, Random(1)), Random(2))
+
+    def run(self, scenario: Callable[[], Awaitable[None]]) -> None:
+        async def all_of_it() -> None:
+            await scenario()
+
+        self._ensemble.start()
+        self._loop.run_until_complete(Party("a").run(self._loop.create_task, all_of_it()))
+        self._loop.close()
+
+    async def session(self) -> MetadataStore:
+        return await SimStore.open(self._ensemble, SESSION_TIMEOUT_MS)
+
+    async def expire(self, store: MetadataStore) -> None:
+        assert isinstance(store, SimStore)
+        await store.expire()

@@ -19,11 +19,11 @@ from ottla.metadata.store import (
     SessionEvent,
     Set,
 )
-from tests.unit.metadata.stores import EmbeddedStores, ServedStores, Stores
+from tests.unit.metadata.stores import EmbeddedStores, ServedStores, SimulatedStores, Stores
 from tests.waiting import until
 
 
-@pytest.fixture(params=[EmbeddedStores, ServedStores], ids=["embedded", "served"])
+@pytest.fixture(params=[EmbeddedStores, ServedStores, SimulatedStores], ids=["embedded", "served", "simulated"])
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
     made: Stores = request.param(tmp_path)
     return made

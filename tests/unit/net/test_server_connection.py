@@ -4,7 +4,7 @@ import gc
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -428,14 +428,11 @@ Watched = tuple[_Loop, _Watches, ScriptedService, ConnectionContext]
 
 
 @pytest.fixture
-def watched() -> Iterator[Watched]:
+def watched() -> Watched:
     loop, service = _Loop(), ScriptedService()
-    context = ConnectionContext(loop, service, ConnectionLimits(), lambda _: None)  # type: ignore[arg-type]
-    context.turns.close()
-    watches = _Watches(loop, service, context.buffers.reuse)  # type: ignore[arg-type]
-    context.turns = watches
-    yield loop, watches, service, context
-    watches.close()
+    context = ConnectionContext(loop, service, ConnectionLimits(), lambda _: None, _Watches)  # type: ignore[arg-type]
+    assert isinstance(context.turns, _Watches)
+    return loop, context.turns, service, context
 
 
 @pytest.mark.parametrize("is_alone", [True, False])

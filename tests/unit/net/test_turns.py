@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ottla.net.server_connection import HELD_ROOM_BYTES
-from ottla.net.turns import LINGERING_POLLS, SKIPPED_AT_MOST, TURNS_PER_CALLBACK, Turns
+from ottla.net.turns import LINGERING_POLLS, SKIPPED_AT_MOST, TURNS_PER_CALLBACK, EpollTurns
 from ottla.wire.frame import SHARED_BUFFER_BYTES
 from tests.waiting import join
 
@@ -107,9 +107,9 @@ def test_settled_replies_that_a_socket_does_not_take_follow_later(start_server: 
 
 
 @pytest.fixture
-def turns(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> Iterator[Turns]:
+def turns(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> Iterator[EpollTurns]:
     loop = new_loop()
-    turns = Turns(loop, ScriptedService(), lambda: None)
+    turns = EpollTurns(loop, ScriptedService(), lambda: None)
     yield turns
     turns.close()
     turns.close()
@@ -128,14 +128,14 @@ def readable() -> Iterator[list[int]]:
             os.close(fd)
 
 
-def run_one_turn(turns: Turns) -> None:
+def run_one_turn(turns: EpollTurns) -> None:
     loop = turns._loop
     for _ in range(3):
         loop.call_soon(loop.stop)
         loop.run_forever()
 
 
-def test_a_socket_that_was_forgotten_in_this_turn_is_left_alone(turns: Turns, readable: list[int]) -> None:
+def test_a_socket_that_was_forgotten_in_this_turn_is_left_alone(turns: EpollTurns, readable: list[int]) -> None:
     called: list[int] = []
 
     def forget_the_others(fd: int) -> None:
@@ -150,7 +150,7 @@ def test_a_socket_that_was_forgotten_in_this_turn_is_left_alone(turns: Turns, re
 
 
 def test_one_socket_that_fails_does_not_keep_the_others_from_their_turn(
-    turns: Turns, readable: list[int], caplog: pytest.LogCaptureFixture
+    turns: EpollTurns, readable: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     served: set[int] = set()
 
@@ -166,7 +166,7 @@ def test_one_socket_that_fails_does_not_keep_the_others_from_their_turn(
     assert "a socket could not be served" in caplog.text
 
 
-def test_a_member_that_joins_outside_of_a_turn_gets_its_end_soon(turns: Turns) -> None:
+def test_a_member_that_joins_outside_of_a_turn_gets_its_end_soon(turns: EpollTurns) -> None:
     class Member:
         ended = 0
 
@@ -180,7 +180,7 @@ def test_a_member_that_joins_outside_of_a_turn_gets_its_end_soon(turns: Turns) -
     assert member.ended == 1
 
 
-def test_a_socket_that_is_always_ready_leaves_room_for_others_in_the_loop(turns: Turns, readable: list[int]) -> None:
+def test_a_socket_that_is_always_ready_leaves_room_for_others(turns: EpollTurns, readable: list[int]) -> None:
     loop = turns._loop
     events: list[str] = []
 
@@ -197,7 +197,7 @@ def test_a_socket_that_is_always_ready_leaves_room_for_others_in_the_loop(turns:
     assert events.index("other") == TURNS_PER_CALLBACK
 
 
-def test_sockets_that_share_a_turn_get_one_each_time(turns: Turns, readable: list[int]) -> None:
+def test_sockets_that_share_a_turn_get_one_each_time(turns: EpollTurns, readable: list[int]) -> None:
     loop = turns._loop
     events: list[str] = []
 
@@ -213,7 +213,7 @@ def test_sockets_that_share_a_turn_get_one_each_time(turns: Turns, readable: lis
     assert events.index("other") == len(readable)
 
 
-def test_turns_that_are_closed_by_what_they_serve_end(turns: Turns, readable: list[int]) -> None:
+def test_turns_that_are_closed_by_what_they_serve_end(turns: EpollTurns, readable: list[int]) -> None:
     loop = turns._loop
     failures: list[object] = []
     loop.set_exception_handler(lambda _, context: failures.append(context))
@@ -230,7 +230,7 @@ def test_turns_that_are_closed_by_what_they_serve_end(turns: Turns, readable: li
 class _Polls:
     """Stands in front of a server's poll: counts, and has the next request come when it was asked so many times."""
 
-    def __init__(self, turns: Turns, request: Callable[[], None]) -> None:
+    def __init__(self, turns: EpollTurns, request: Callable[[], None]) -> None:
         self.count = 0
         self.request_at: int | None = None
         self._poll, self._request = turns._poll, request
@@ -243,7 +243,7 @@ class _Polls:
         return self._poll(timeout, max_events)
 
 
-def test_the_next_request_of_a_client_alone_is_waited_for_as_long_as_that_is_of_use(turns: Turns) -> None:
+def test_the_next_request_of_a_client_alone_is_waited_for_as_long_as_that_is_of_use(turns: EpollTurns) -> None:
     read_end, write_end = os.pipe()
     served: list[bytes] = []
     turns.watch_readable(read_end, lambda: served.append(os.read(read_end, 1)))
