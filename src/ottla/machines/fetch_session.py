@@ -39,6 +39,9 @@ class Answer(Protocol):
     @property
     def log_start_offset(self) -> int: ...
 
+    @property
+    def diverging_epoch(self) -> tuple[int, int] | None: ...
+
 
 A = TypeVar("A", bound=Asked)
 R = TypeVar("R", bound=Answer)
@@ -56,8 +59,9 @@ class _Entry(Generic[A]):
 
     def told(self, answer: Answer) -> bool:
         """Notes what the client is about to learn; says whether it is news besides records."""
-        if answer.error_code != 0:
-            # After an error the next good reply has to be sent, whatever the offsets say.
+        if answer.error_code != 0 or answer.diverging_epoch is not None:
+            # After an error the next good reply has to be sent, whatever the offsets say. A follower that was told
+            # where to cut has not taken over anything yet, either.
             self.high_watermark = -1
             return True
         news = answer.high_watermark != self.high_watermark or answer.log_start_offset != self.log_start_offset

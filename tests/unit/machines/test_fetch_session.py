@@ -19,6 +19,7 @@ class Answer(NamedTuple):
     error_code: int = 0
     high_watermark: int = 0
     log_start_offset: int = 0
+    diverging_epoch: tuple[int, int] | None = None
 
 
 def key(index: int) -> PartitionKey:
@@ -82,6 +83,13 @@ def test_after_an_error_the_next_good_answer_is_sent() -> None:
     assert sent(client.fetch(), {0: Answer(error_code=3)}) == [0]
     assert sent(client.fetch(), {}) == [0]
     assert sent(client.fetch(), {}) == []
+
+
+def test_a_follower_that_was_told_where_to_cut_hears_the_high_watermark_afterwards() -> None:
+    client = Client(FetchSessions[Asked](10), from_follower=True)
+    assert sent(client.fetch([0]), {0: Answer(high_watermark=64, diverging_epoch=(3, 64))}) == [0]
+    assert sent(client.fetch(), {0: Answer(high_watermark=64)}) == [0]
+    assert sent(client.fetch(), {0: Answer(high_watermark=64)}) == []
 
 
 def test_partitions_with_data_go_to_the_end() -> None:
