@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 
@@ -318,3 +319,23 @@ def test_indexes_are_written_for_those_who_look_from_outside(make_log: MakeLog) 
     before = path.read_bytes().rstrip(b"\0")
     log.write_indexes()
     assert len(path.read_bytes().rstrip(b"\0")) > len(before)
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_disk_that_fails_is_told_of_unless_the_log_is_deleted(
+    log: PartitionLog, is_deleted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    append(log, b"a")
+    log.is_deleted = is_deleted
+    monkeypatch.setattr(log.segments.active.offset_index, "write_pending", fails)
+    if is_deleted:
+        log.write_indexes()
+    else:
+        with pytest.raises(LogDirError, match=r"write indexes of .*Input/output error"):
+            log.write_indexes()
+        monkeypatch.setattr(log.producers, "take_snapshot", fails)
+        with pytest.raises(LogDirError, match=r"write the producers of .*Input/output error"):
+            log.take_snapshot()
