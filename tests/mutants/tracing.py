@@ -81,6 +81,15 @@ class Recorder:
         self._calls = 0
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Iterator[object]:
+        """What is called to make parameters is called for every test: its mutants fail the collection."""
+        sys.settrace(self._note)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self._test = item.nodeid
         self._seen = set()
@@ -96,8 +105,10 @@ class Recorder:
             self._seconds[item.nodeid] = time.perf_counter() - began
 
     def pytest_sessionfinish(self) -> None:
-        for function in noted_by_processes(self._processes):
+        at_collection = [function for function, tests in self._callers.items() if "" in tests]
+        for function in (*noted_by_processes(self._processes), *at_collection):
             self._callers[function].update(self._seconds)
+            self._callers[function].discard("")
         callers = [(module, name, sorted(tests)) for (module, name), tests in self._callers.items()]
         self._output.write_text(json.dumps({"seconds": self._seconds, "callers": callers}))
 

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -134,7 +135,7 @@ def test_ctrl_c_is_the_ordinary_end_and_a_second_one_is_none() -> None:
 
 
 def test_it_runs_until_there_are_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(demo, "time", SimpleNamespace(monotonic=lambda: 100.0))
     assert not demo._is_over(None, 5)
     assert demo._is_over(99.0, counted=1)
     assert not demo._is_over(101.0, counted=1)

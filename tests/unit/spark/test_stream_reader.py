@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,7 +93,7 @@ def test_the_limit_that_is_asked_for(options: dict[str, str], limit: Any) -> Non
 
 def test_too_little_is_waited_for_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [1000.0]
-    monkeypatch.setattr(stream_reader.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(stream_reader, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     monkeypatch.setattr(stream_reader, "_IDLE_WAIT_S", -1.0)
     reader, topics = made(minOffsetsPerTrigger="10", maxTriggerDelay="2s")
     start: Offsets = {A: 8, B: 4}
