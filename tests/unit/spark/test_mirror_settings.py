@@ -26,6 +26,7 @@ def names(topics: tuple[str, ...] = (), pattern: str | None = None, *exclude: st
         (names((), ".*", "a.*", "b"), "bc", True),
         (names((), ".*"), "__consumer_offsets", False),
         (names((), ".*"), "ottla.mirror.x.offsets", False),
+        (names((), ".*"), "ottla.redriven.orders.bad", False),
         (names((), ".*"), "east.orders", True),
         (names((), ".*", prefix="west."), "east.orders", False),
         (names((), ".*", prefix="west."), "eastern", True),

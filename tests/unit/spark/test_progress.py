@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.base.types import TopicPartition
+from ottla.spark.offsets import to_placed_json
 from ottla.spark.progress import BAD_ROWS, WRITTEN_ROWS, QueryProgress, parse_offsets
 
 REPORT = {
@@ -82,3 +83,7 @@ def test_offsets_come_back_as_they_were(offsets: dict[str, dict[int, int]]) -> N
     wanted = {TopicPartition(topic, p): o for topic, partitions in offsets.items() for p, o in partitions.items()}
     assert parse_offsets(json.dumps(offsets)) == wanted
     assert parse_offsets(json.loads(json.dumps(offsets))) == wanted
+
+
+def test_the_mark_of_a_query_that_was_moved_is_no_position() -> None:
+    assert parse_offsets(json.dumps(to_placed_json({TopicPartition("t", 1): 5}))) == {TopicPartition("t", 1): 5}

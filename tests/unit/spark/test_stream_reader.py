@@ -14,7 +14,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from ottla.base.types import TopicPartition, Uuid
 from ottla.spark import stream_reader
 from ottla.spark.data_loss import DataLossError
-from ottla.spark.offsets import Offsets, from_json, to_json
+from ottla.spark.mirror.reader import MirrorReader
+from ottla.spark.mirror.settings import TopicNames
+from ottla.spark.offsets import Offsets, from_json, to_json, to_placed_json
 from ottla.spark.options import SourceOptions
 from ottla.spark.source_schema import source_columns, source_schema
 from ottla.spark.stream_reader import StreamReader
@@ -176,3 +178,31 @@ def test_ranges_are_split_as_asked_for() -> None:
         tasks = reader.partitions(to_json({A: 0, B: 0}), to_json({A: 10, B: 4}))
         assert len(tasks) == count
         assert sum(task.end_offset - task.start_offset for task in tasks) == 14
+
+
+def test_the_batch_that_ends_where_a_query_was_moved_to_holds_nothing() -> None:
+    reader, topics = made()
+    moved = to_placed_json({A: 6, B: 1})
+    assert reader.partitions(reader.initialOffset(), moved) == []
+    topics.latest = {A: 12, B: 4}
+    end = reader.latestOffset(moved, ALL)
+    assert from_json(end) == {A: 12, B: 4}
+    assert ranges_of(reader.partitions(moved, end)) == [("t", 0, 6, 12), ("t", 1, 1, 4)]
+
+
+def test_a_mirror_that_was_moved_copies_nothing_of_what_lies_before() -> None:
+    copied: list[dict[str, int]] = []
+    target: Any = SimpleNamespace(names=TopicNames("t"), ensure=copied.append)
+    options = {"kafka.bootstrap.servers": "h:1", "subscribePattern": "t", "startingOffsets": "earliest"}
+    columns = source_columns(source_schema(include_headers=True))
+    reader: Any = MirrorReader(SourceOptions.for_stream(options), columns, target)
+    reader._topics = Topics()
+    moved = to_placed_json({A: 6, B: 1})
+    assert reader.partitions(reader.initialOffset(), moved) == []
+    assert copied == [{"t": 2}]
+    end = reader.latestOffset(moved, ALL)
+    assert ranges_of(reader.partitions(moved, end)) == [("t", 0, 6, 10), ("t", 1, 1, 4)]
+
+
+def ranges_of(partitions: list[Any]) -> list[tuple[str, int, int, int]]:
+    return [(one.topic, one.partition, one.start_offset, one.end_offset) for one in partitions]

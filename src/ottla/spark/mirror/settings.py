@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ottla.spark.own_names import REDRIVEN_PREFIX, SINK_GROUP
+
 ORIGIN_HEADER = "ottla.mirror.origin"
 """Holds the id of the cluster a record was first written in."""
 
 _MAP_PREFIX = "ottla.mirror."
-_NEVER_COPIED = (r"__.*", re.escape(_MAP_PREFIX) + ".*")
-_NOT_READERS = (
-    r"ottla-(?:pipeline|spark)-.*",
-    r".*-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:-\d+|-end)?",
-)
+_NEVER_COPIED = (r"__.*", re.escape(_MAP_PREFIX) + ".*", re.escape(REDRIVEN_PREFIX) + ".*")
+"""Notes about offsets, which are others in another cluster."""
+_NOT_READERS = (r"ottla-(?:pipeline|spark)-.*", SINK_GROUP)
 """Groups that only show how far queries are, and those in which sinks keep the numbers of batches."""
 
 

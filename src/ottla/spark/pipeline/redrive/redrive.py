@@ -23,6 +23,7 @@ from ottla.client.core.producer.options import PRODUCER_OPTIONS
 from ottla.client.errors import ProducerFencedError
 from ottla.client.sync import Admin, Consumer, Producer
 from ottla.spark.connections import FAIL_FAST
+from ottla.spark.own_names import REDRIVEN_PREFIX
 from ottla.spark.pipeline.redrive.letters import Letter, LetterFilter, LetterSummary, parse_letter
 from ottla.spark.pipeline.redrive.sent_letters import SentLetters
 from ottla.spark.pipeline.redrive.targets import RedriveError, Targets
@@ -53,7 +54,7 @@ class LetterBox:
 
     @property
     def memory_topic(self) -> str:
-        return f"ottla.redriven.{self.topic}"
+        return f"{REDRIVEN_PREFIX}{self.topic}"
 
     def known(self, options: OptionSet) -> dict[str, str]:
         return {**FAIL_FAST, **{name: text for name, text in self.settings.items() if name in options}}

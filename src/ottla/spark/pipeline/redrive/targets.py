@@ -10,11 +10,9 @@ from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
 from ottla.client.core.admin.types import ConfigResource
 from ottla.client.sync import Admin
+from ottla.spark.own_names import SINK_GROUP
 from ottla.spark.pipeline.redrive.letters import Letter
 from ottla.spark.topic_offsets import existing
-
-_HELPER_GROUP = re.compile(r".*-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-end|-\d+)?")
-"""Sinks keep markers in groups of such names, at the topics they write to."""
 
 
 class RedriveError(OttlaError):
@@ -81,7 +79,7 @@ def groups_at(admin: Admin, topics: Collection[str], *, except_for: Iterable[str
     """The groups that have a position in one of these topics, but for some, and for those of sinks."""
     own = set(except_for)
     listed = [group.group_id for group in admin.list_groups()]
-    chosen = [name for name in listed if name not in own and not _HELPER_GROUP.fullmatch(name)]
+    chosen = [name for name in listed if name not in own and not re.fullmatch(SINK_GROUP, name)]
     offsets = admin.list_group_offsets(chosen).results if chosen else {}
     return sorted(name for name, found in offsets.items() if _are_at(found, topics))
 
