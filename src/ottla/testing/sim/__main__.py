@@ -13,7 +13,7 @@ from functools import partial
 from ottla.testing.sim.world import Outcome, simulate, try_seed
 
 EVENTS = 20_000
-_SEEDS_PER_PROCESS = 20
+_SEEDS_PER_PROCESS = 50
 """What brokers that were killed leave in memory is never collected, so processes are made anew now and then."""
 _SHOWN_EVERY = 50
 

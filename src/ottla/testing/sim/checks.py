@@ -71,6 +71,7 @@ class _History:
 class Checks:
     def __init__(self, brokers: Iterable[SimBroker], ensemble: SimEnsemble) -> None:
         self._brokers = list(brokers)
+        self._by_name = {broker.name: broker for broker in self._brokers}
         self._ensemble = ensemble
         self._history: dict[TopicPartition, _History] = {}
         self._leaders: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
@@ -166,28 +167,25 @@ class Checks:
 
     # After every event
 
-    def after_event(self) -> None:
+    def after_event(self, name: str) -> None:
+        """Of the broker of this name, or of a client, which holds nothing."""
         if self._broken is not None:
             raise self._broken
-        for broker in self._brokers:
-            running = broker.broker
-            if running is None:
-                continue
-            for partition in running.replicas:
-                leader = partition.leader
-                log = partition.log
-                seen = _Seen(
-                    broker.lives,
-                    -1 if leader is None else leader.leader_epoch,
-                    log.high_watermark,
-                    log.log_end_offset,
-                )
-                key = (broker.broker_id, partition.tp)
-                if self._seen.get(key) != seen:
-                    before = self._seen.get(key)
-                    self._seen[key] = seen
-                    if partition.tp not in self.excused:
-                        self._changed(broker, partition, before, seen)
+        broker = self._by_name.get(name)
+        if broker is None or broker.broker is None:
+            return
+        for partition in broker.broker.replicas:
+            leader = partition.leader
+            log = partition.log
+            seen = _Seen(
+                broker.lives, -1 if leader is None else leader.leader_epoch, log.high_watermark, log.log_end_offset
+            )
+            key = (broker.broker_id, partition.tp)
+            before = self._seen.get(key)
+            if before != seen:
+                self._seen[key] = seen
+                if partition.tp not in self.excused:
+                    self._changed(broker, partition, before, seen)
 
     def _changed(self, broker: SimBroker, partition: Partition, before: _Seen | None, seen: _Seen) -> None:
         tp = partition.tp

@@ -178,8 +178,9 @@ class Simulation:
             self._run_while(lambda until_s=next_look_s: self.loop.time() < until_s)  # type: ignore[misc]
 
     def _after_event(self, party: Party | None) -> None:
-        self._hash.update(b"%d %a" % (int(self.loop.time() * 1e6), party))
-        self.checks.after_event()
+        name = "" if party is None else party.name
+        self._hash.update(b"%d %s" % (int(self.loop.time() * 1e6), name.encode()))
+        self.checks.after_event(name)
 
     def _sum_up(self) -> None:
         outcome = self.outcome
