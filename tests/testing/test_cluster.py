@@ -151,10 +151,9 @@ def test_kafka_python_follows_leaders(ottla_cluster: EmbeddedCluster, caplog: py
     ottla_cluster.kill(3)
     producer.send("orders", b"last").get(PATIENCE_S)
     producer.close()
-    consumer = kafka.KafkaConsumer(
-        bootstrap_servers=ottla_cluster.bootstrap_servers.split(","), auto_offset_reset="earliest", group_id="g"
-    )
-    consumer.subscribe(["orders"])
+    consumer = kafka.KafkaConsumer(bootstrap_servers=ottla_cluster.bootstrap_servers.split(","))
+    consumer.assign([kafka.TopicPartition("orders", 0)])
+    consumer.seek_to_beginning()
     found: list[bytes] = []
     repeat_until(
         lambda: len(found) >= 16,
