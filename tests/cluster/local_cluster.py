@@ -29,8 +29,9 @@ SETTINGS = {
 
 
 class LocalCluster:
-    def __init__(self, directory: Path, **settings: str) -> None:
+    def __init__(self, directory: Path, *, log_dirs: int = 1, **settings: str) -> None:
         self.directory = directory
+        self._log_dirs = log_dirs
         self.brokers: dict[int, Broker] = {}
         self._settings = {**SETTINGS, **{name.replace("_", "."): value for name, value in settings.items()}}
         self._ports: dict[int, int] = {}
@@ -50,7 +51,7 @@ class LocalCluster:
             {
                 "broker.id": str(broker_id),
                 "listeners": f"PLAINTEXT://127.0.0.1:{self._ports.get(broker_id, 0)}",
-                "log.dirs": str(self.directory / f"broker-{broker_id}"),
+                "log.dirs": ",".join(map(str, self.log_dirs_of(broker_id))),
                 "ottla.cluster.dir": str(self.directory),
                 **self._settings,
             }
@@ -58,6 +59,10 @@ class LocalCluster:
         broker = self.brokers[broker_id] = await start_broker(config)
         self._ports[broker_id] = broker.endpoints[0].port
         return broker
+
+    def log_dirs_of(self, broker_id: int) -> list[Path]:
+        first = self.directory / f"broker-{broker_id}"
+        return [first, *(self.directory / f"broker-{broker_id}-{number}" for number in range(2, self._log_dirs + 1))]
 
     async def stop(self, broker_id: int) -> None:
         await self.brokers.pop(broker_id).stop()
@@ -124,9 +129,11 @@ class LocalCluster:
             )
 
 
-def in_cluster(directory: Path, scenario: Callable[[LocalCluster], Awaitable[None]], **settings: str) -> None:
+def in_cluster(
+    directory: Path, scenario: Callable[[LocalCluster], Awaitable[None]], *, log_dirs: int = 1, **settings: str
+) -> None:
     async def run() -> None:
-        cluster = LocalCluster(directory, **settings)
+        cluster = LocalCluster(directory, log_dirs=log_dirs, **settings)
         await cluster.begin()
         try:
             await scenario(cluster)

@@ -9,6 +9,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
+from ottla.base.errors import LogDirError
 from ottla.broker.replication import fetchers
 from tests.cluster.local_cluster import IDS, LocalCluster, in_cluster, send_some
 from tests.waiting import PATIENCE_S, until
@@ -159,6 +160,34 @@ def test_a_broker_that_loses_its_session_gives_up_its_roles_and_returns(tmp_path
         assert found == sent
 
     in_cluster(tmp_path, scenario)
+
+
+def test_a_failed_directory_takes_its_partitions_and_no_others(tmp_path: Path) -> None:
+    async def scenario(cluster: LocalCluster) -> None:
+        await cluster.create("t", partitions=6, min_insync_replicas="2")
+        leader = cluster.leader_of("t")
+        assert leader is not None
+        failing = cluster.copy(leader, "t").log.directory.parent
+        lost = {index for index in range(6) if cluster.copy(leader, "t", index).log.directory.parent == failing}
+        assert 0 < len(lost) < 6
+        async with cluster.producer() as producer:
+            sent = await send_some(producer, "t", 60, "before")
+            leader.replicas.directory_failed(failing, LogDirError("the disk is broken"))
+            others = set(IDS) - {leader.broker_id}
+            await until(lambda: all(cluster.isr("t", index) == others for index in lost))
+            assert all(cluster.isr("t", index) == set(IDS) for index in set(range(6)) - lost)
+            sent += await send_some(producer, "t", 60, "without")
+            image = next(iter(cluster.brokers.values())).image.topics["t"].partitions
+            offline = {index for index, partition in image.items() if leader.broker_id in partition.offline}
+            assert offline == lost
+            await cluster.stop(leader.broker_id)
+            await cluster.start(leader.broker_id)
+            await cluster.in_sync("t", 6, *IDS)
+        cluster.assert_identical("t", 6)
+        found = await asyncio.to_thread(read_all, cluster.bootstrap_servers, "t", 6, len(sent))
+        assert Counter(found) == Counter(sent)
+
+    in_cluster(tmp_path, scenario, log_dirs=2)
 
 
 def test_groups_and_transactions_work_on_whichever_broker_has_them(tmp_path: Path) -> None:

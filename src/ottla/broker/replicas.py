@@ -148,6 +148,7 @@ class Replicas:
         self._watchers: dict[str, RoleWatcher] = {}
         self.following: Following = _FollowingNobody()
         self.propose_isr: Callable[[Partition, ProposeIsr], None] = _propose_nothing
+        self.on_directory_failed: Callable[[], None] = _tell_nobody
         self._offline: set[TopicPartition] = set()
         """Partitions of this broker whose directory could not be used when it started."""
 
@@ -307,7 +308,9 @@ class Replicas:
                 self._parked.moved(partition)
                 if partition.tp.topic in self._watchers:
                     self._watchers[partition.tp.topic].partition_changed(partition)
-        if not self.log_dirs.usable_paths:
+        if self.log_dirs.usable_paths:
+            self.on_directory_failed()
+        else:
             self._on_all_failed()
 
     def drop_roles(self) -> None:
@@ -463,6 +466,10 @@ class _FollowingNobody:
 
     def forget(self, tp: TopicPartition) -> None:
         pass
+
+
+def _tell_nobody() -> None:
+    pass
 
 
 def _propose_nothing(partition: Partition, proposal: ProposeIsr) -> None:

@@ -6,6 +6,7 @@ A start that fails undoes what it has done so far, so there is never half a brok
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -51,10 +52,21 @@ from ottla.machines.fetch_session import FetchSessions
 from ottla.metadata import paths
 from ottla.metadata.embedded import EmbeddedStore
 from ottla.metadata.served.client import ServedStore
-from ottla.metadata.store import Create, MetadataStore, NodeExistsError, Operation, Set
+from ottla.metadata.store import (
+    Create,
+    CreateSequential,
+    MetadataStore,
+    NodeExistsError,
+    Operation,
+    Set,
+    StoreError,
+    StoreFailedError,
+)
 from ottla.net.limits import OS_DEFAULT, UNLIMITED, ConnectionLimits
 from ottla.net.server import Server
 from ottla.net.service import Service
+
+log = logging.getLogger(__name__)
 
 METADATA_FILE = "ottla-metadata.db"
 STOP_GRACE_MS = 5_000
@@ -231,6 +243,7 @@ def _build(
         on_changed=replicas.isr_changed,
     ).propose
     _follow_config_changes(configs, replicas)
+    replicas.on_directory_failed = lambda: tasks.spawn(_tell_of_failed_directory(store, broker_id))
     return Broker(
         broker_id=broker_id,
         cluster_id=cluster_id,
@@ -286,6 +299,15 @@ def _address_of(broker_id: int, listener: str, image: ClusterImage, controller: 
     live = controller.state.brokers.get(broker_id)
     endpoints = () if live is None else live.endpoints
     return next((endpoint for endpoint, _ in endpoints if endpoint.listener == listener), None)
+
+
+async def _tell_of_failed_directory(store: MetadataStore, broker_id: int) -> None:
+    """The controller then asks for which replicas others have to take over."""
+    event = CreateSequential(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", paths.encode_log_dir_event(broker_id))
+    try:
+        await store.commit([event])
+    except (StoreError, StoreFailedError) as e:
+        log.error("the controller cannot be told of a failed directory: %s", e)
 
 
 def _on_metadata(configs: DynamicConfigs, groups: GroupCoordinator) -> Callable[[set[str]], None]:

@@ -19,6 +19,7 @@ CONFIG_GROUPS = "/config/groups"
 """Kafka on ZooKeeper has no settings of groups, so this path is ours; it is like those of topics."""
 CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
 CLUSTER_ID = "/cluster/id"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
@@ -38,13 +39,14 @@ PERSISTENT_PATHS = (
     "/admin",
     DELETE_TOPICS,
     "/isr_change_notification",
-    "/log_dir_event_notification",
+    LOG_DIR_EVENTS,
     "/cluster",
     "/consumers",
 )
 """What every cluster has from its first start on, parents before children."""
 
 DEFAULT_ENTITY = "<default>"
+_LOG_DIR_FAILURE = 1
 
 
 def topic(name: str) -> str:
@@ -175,6 +177,15 @@ def encode_controller(broker_id: int, now_ms: int) -> bytes:
 
 def decode_controller(data: bytes) -> int:
     return int(json.loads(data)["brokerid"])
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    return _dump({"version": 1, "broker": broker_id, "event": _LOG_DIR_FAILURE})
+
+
+def decode_log_dir_event(data: bytes) -> int:
+    """The broker that a directory has failed of."""
+    return int(json.loads(data)["broker"])
 
 
 def encode_config(config: dict[str, str]) -> bytes:

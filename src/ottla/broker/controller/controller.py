@@ -17,8 +17,8 @@ from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.broker.controller import stored_state
 from ottla.broker.controller.outgoing import BrokerLink, Outgoing
-from ottla.machines.cluster.controller import BrokersChanged, Event, TakenOver, decide
-from ottla.machines.cluster.decision import Decision, tell_everything
+from ottla.machines.cluster.controller import BrokersChanged, Event, ReplicasFailed, TakenOver, decide
+from ottla.machines.cluster.decision import Decision, tell_everything, tell_roles
 from ottla.machines.cluster.requests import Sender
 from ottla.machines.cluster.state import NO_VERSION, Change, ClusterState, NoteBrokers, RemoveTopic
 from ottla.machines.cluster.topics import ReplicasDeleted
@@ -50,6 +50,13 @@ class _BrokersTouched:
     """Some broker has come or gone: look which."""
 
 
+class _DirectoriesTouched:
+    """Some broker has told of a directory that failed: find out which of its replicas are affected."""
+
+
+_Happening = Event | _BrokersTouched | _DirectoriesTouched
+
+
 class Controller:
     def __init__(
         self,
@@ -71,7 +78,7 @@ class Controller:
         self._is_active = False
         self._is_stale = False
         """The fate of a commit is not known: the state must be read again before it is used."""
-        self._queue: asyncio.Queue[tuple[Event | _BrokersTouched, asyncio.Future[Any] | None]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[_Happening, asyncio.Future[Any] | None]] = asyncio.Queue()
         self._outgoing: Outgoing | None = None
         self._worker: asyncio.Task[None] | None = None
         self._campaign: asyncio.Task[None] | None = None
@@ -114,7 +121,15 @@ class Controller:
 
     async def _take_over(self, epoch: int, epoch_version: int) -> None:
         self.epoch, self._epoch_version = epoch, epoch_version
-        end_watch = self._store.watch(paths.BROKER_IDS, self._brokers_touched)
+        ends = [
+            self._store.watch(paths.BROKER_IDS, self._brokers_touched),
+            self._store.watch(paths.LOG_DIR_EVENTS, self._directories_touched),
+        ]
+
+        def end_watch() -> None:
+            for end in ends:
+                end()
+
         try:
             self.state, restarted = await stored_state.load(self._store)
         except BaseException:
@@ -127,6 +142,7 @@ class Controller:
             Sender(self.broker_id, epoch),
             lambda: self.state,
             on_deleted=self._replicas_deleted,
+            on_failed=self._replicas_failed,
             on_stale=self.resign,
         )
         self._is_active = True
@@ -231,10 +247,16 @@ class Controller:
     def _brokers_touched(self, path: str) -> None:
         self._happened(_BrokersTouched())
 
+    def _directories_touched(self, path: str) -> None:
+        self._happened(_DirectoriesTouched())
+
+    def _replicas_failed(self, broker_id: int, partitions: tuple[TopicPartition, ...]) -> None:
+        self._happened(ReplicasFailed(broker_id, partitions))
+
     def _replicas_deleted(self, broker_id: int, partitions: tuple[TopicPartition, ...]) -> None:
         self._happened(ReplicasDeleted(broker_id, partitions))
 
-    def _happened(self, event: Event | _BrokersTouched) -> None:
+    def _happened(self, event: _Happening) -> None:
         self._queue.put_nowait((event, None))
 
     async def _run(self) -> None:
@@ -259,11 +281,13 @@ class Controller:
                 if asker is not None and not asker.done():
                     asker.set_result(result)
 
-    async def _process(self, event: Event | _BrokersTouched) -> Any:
+    async def _process(self, event: _Happening) -> Any:
         if self._is_stale:
             await self._reload()
         if isinstance(event, _BrokersTouched):
             event = BrokersChanged(await stored_state.load_brokers(self._store))
+        if isinstance(event, _DirectoriesTouched):
+            return await self._ask_for_failures()
         for _ in range(ATTEMPTS):
             decision = decide(self.state, event, self._unclean_election_allowed)
             try:
@@ -283,6 +307,13 @@ class Controller:
             f"{type(event).__name__} was given up: the metadata store has changed {ATTEMPTS} times meanwhile",
             code=ErrorCode.UNKNOWN_SERVER_ERROR,
         )
+
+    async def _ask_for_failures(self) -> None:
+        """A broker that is given its roles again answers which of them it cannot take."""
+        assert self._outgoing is not None
+        brokers = await stored_state.take_log_dir_events(self._store)
+        existing = [(tp, partition.replicas) for tp, partition in self.state.partitions()]
+        self._outgoing.tell(tell_roles(existing, brokers & self.state.brokers.keys()))
 
     async def _commit(self, changes: list[Change]) -> list[int]:
         """Stores all changes or none; returns the version of each."""
@@ -339,10 +370,10 @@ class Controller:
         if node is None or node.version != self._epoch_version:
             self.resign()
             raise KafkaError(code=ErrorCode.NOT_CONTROLLER)
-        brokers, deleted = self.state.brokers, self.state.deleted_replicas
+        brokers, deleted, offline = self.state.brokers, self.state.deleted_replicas, self.state.offline
         self.state, _ = await stored_state.load(self._store)
         # Who came or went meanwhile is a question of its own, which is on its way.
-        self.state.brokers, self.state.deleted_replicas = brokers, deleted
+        self.state.brokers, self.state.deleted_replicas, self.state.offline = brokers, deleted, offline
         self._is_stale = False
         self._tell_everything()
 

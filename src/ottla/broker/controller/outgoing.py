@@ -46,14 +46,17 @@ class Outgoing:
         state: Callable[[], ClusterState],
         *,
         on_deleted: Callable[[int, tuple[TopicPartition, ...]], None],
+        on_failed: Callable[[int, tuple[TopicPartition, ...]], None],
         on_stale: Callable[[], None],
         retry_ms: int = RETRY_MS,
     ) -> None:
-        """`on_deleted` is told which replicas a broker has deleted, `on_stale` that one knows a newer controller."""
+        """`on_deleted` is told which replicas a broker has deleted, `on_failed` which ones it cannot use because their
+        directory has failed, `on_stale` that one knows a newer controller."""
         self._link = link
         self._sender = sender
         self._state = state
         self._on_deleted = on_deleted
+        self._on_failed = on_failed
         self._on_stale = on_stale
         self._retry_ms = retry_ms
         self._queues: dict[int, _BrokerQueue] = {}
@@ -68,6 +71,7 @@ class Outgoing:
                     self._sender,
                     self._state,
                     self._on_deleted,
+                    self._on_failed,
                     self._on_stale,
                     self._retry_ms,
                 )
@@ -97,6 +101,7 @@ class _BrokerQueue:
         sender: Sender,
         state: Callable[[], ClusterState],
         on_deleted: Callable[[int, tuple[TopicPartition, ...]], None],
+        on_failed: Callable[[int, tuple[TopicPartition, ...]], None],
         on_stale: Callable[[], None],
         retry_ms: int,
     ) -> None:
@@ -105,6 +110,7 @@ class _BrokerQueue:
         self._sender = sender
         self._state = state
         self._on_deleted = on_deleted
+        self._on_failed = on_failed
         self._on_stale = on_stale
         self._retry_ms = retry_ms
         self._roles: dict[TopicPartition, bool] = {}
@@ -196,7 +202,7 @@ class _BrokerQueue:
             self._roles = _merged(roles, self._roles)
             raise
         assert isinstance(response, LeaderAndIsrResponse)
-        self._log_refused_roles(request, response)
+        self._take_refused_roles(request, response)
 
     async def _send_introduction(self) -> None:
         partitions, self._introduction = self._introduction, None
@@ -248,10 +254,13 @@ class _BrokerQueue:
             raise KafkaError(code=code)
         return response
 
-    def _log_refused_roles(self, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> None:
+    def _take_refused_roles(self, request: LeaderAndIsrRequest, response: LeaderAndIsrResponse) -> None:
         names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
+        failed: list[TopicPartition] = []
         for topic in response.topics:
             for error in topic.partition_errors:
+                if error.error_code == ErrorCode.KAFKA_STORAGE_ERROR and topic.topic_id in names:
+                    failed.append(TopicPartition(names[topic.topic_id], error.partition_index))
                 # A role the broker has already is refused as stale, which says nothing.
                 if error.error_code not in (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH):
                     log.warning(
@@ -261,6 +270,8 @@ class _BrokerQueue:
                         error.partition_index,
                         ErrorCode(error.error_code).name,
                     )
+        if failed:
+            self._on_failed(self._broker_id, tuple(failed))
 
 
 def _with(told: _Told, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, None]:

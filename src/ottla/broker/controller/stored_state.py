@@ -53,6 +53,15 @@ async def load_brokers(store: MetadataStore) -> Mapping[int, LiveBroker]:
     return brokers
 
 
+async def take_log_dir_events(store: MetadataStore) -> set[int]:
+    """Brokers that have told of a failed directory since the last look."""
+    nodes = await store.tree(paths.LOG_DIR_EVENTS)
+    told = {path: paths.decode_log_dir_event(node.data) for path, node in nodes.items() if path != paths.LOG_DIR_EVENTS}
+    if told:
+        await store.commit([Delete(path) for path in told])
+    return set(told.values())
+
+
 async def load_topic(store: MetadataStore, name: str) -> TopicState | None:
     nodes = await store.tree(paths.topic(name))
     return _topic(name, nodes) if paths.topic(name) in nodes else None

@@ -21,6 +21,7 @@ from ottla.machines.cluster.state import (
     ClusterState,
     LiveBroker,
     NoteBrokers,
+    NoteOffline,
     NoteStopping,
     PartitionState,
     RemoveMark,
@@ -80,6 +81,13 @@ class ShutdownAsked(NamedTuple):
     broker_epoch: int
 
 
+class ReplicasFailed(NamedTuple):
+    """A broker cannot use these replicas: their directory has failed."""
+
+    broker_id: int
+    partitions: tuple[TopicPartition, ...]
+
+
 class ProposedIsr(NamedTuple):
     tp: TopicPartition
     leader_epoch: int
@@ -97,7 +105,17 @@ class IsrAsked(NamedTuple):
     proposals: tuple[ProposedIsr, ...]
 
 
-Event = TakenOver | BrokersChanged | ElectionAsked | DemotionAsked | LeaderAsked | ShutdownAsked | IsrAsked | TopicEvent
+Event = (
+    TakenOver
+    | BrokersChanged
+    | ElectionAsked
+    | DemotionAsked
+    | LeaderAsked
+    | ShutdownAsked
+    | ReplicasFailed
+    | IsrAsked
+    | TopicEvent
+)
 
 
 def decide(state: ClusterState, event: Event, unclean_allowed: UncleanAllowed) -> Decision:
@@ -114,6 +132,8 @@ def decide(state: ClusterState, event: Event, unclean_allowed: UncleanAllowed) -
             return _give_leader(state, tp, broker_id)
         case ShutdownAsked():
             return _relieve(state, event)
+        case ReplicasFailed():
+            return _do_without(state, event, unclean_allowed)
         case IsrAsked():
             return _alter_isr(state, event)
         case _:
@@ -152,9 +172,16 @@ def _brokers_changed(
     touched: list[TopicPartition] = []
     for tp, partition in state.partitions():
         if partition.leader in failed:
-            _replace_leader(decision, tp, partition, steady, brokers, unclean_allowed)
+            _replace_leader(
+                decision,
+                tp,
+                partition,
+                _usable(state, tp, steady),
+                _usable(state, tp, steady) | bounced,
+                unclean_allowed,
+            )
         elif partition.leader == NO_LEADER and not come.isdisjoint(partition.replicas):
-            _elect(decision, tp, partition, brokers, unclean_allowed)
+            _elect(decision, tp, partition, _usable(state, tp, steady) | bounced, unclean_allowed)
         else:
             _shrink(decision, tp, partition, steady)
         if not (failed | come).isdisjoint(partition.replicas):
@@ -199,21 +226,19 @@ def _elect_as_asked(
         if partition is None:
             codes[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif kind is ElectionKind.PREFERRED:
-            codes[tp] = _prefer(decision, tp, partition, state.brokers)
+            codes[tp] = _prefer(decision, tp, partition, _usable(state, tp, state.brokers))
         elif kind is ElectionKind.UNCLEAN and partition.leader in state.brokers:
             codes[tp] = ErrorCode.ELECTION_NOT_NEEDED
         else:
             allowed = _always if kind is ElectionKind.UNCLEAN else unclean_allowed
-            has_leader = _elect(decision, tp, partition, state.brokers, allowed)
+            has_leader = _elect(decision, tp, partition, _usable(state, tp, state.brokers), allowed)
             codes[tp] = ErrorCode.NONE if has_leader else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     decision.result = codes
     _tell_of_moves(decision, state)
     return decision
 
 
-def _prefer(
-    decision: Decision, tp: TopicPartition, partition: PartitionState, live: Mapping[int, LiveBroker]
-) -> ErrorCode:
+def _prefer(decision: Decision, tp: TopicPartition, partition: PartitionState, live: Collection[int]) -> ErrorCode:
     preferred = partition.replicas[0]
     if partition.leader == preferred:
         return ErrorCode.ELECTION_NOT_NEEDED
@@ -259,13 +284,45 @@ def _relieve(state: ClusterState, asked: ShutdownAsked) -> Decision:
             continue
         if partition.leader != asked.broker_id:
             _shrink(decision, tp, partition, state.brokers.keys() - {asked.broker_id})
-        elif (elected := elect(partition.replicas, partition.isr, others, unclean_allowed=False)) is not None:
+        elif (
+            elected := elect(partition.replicas, partition.isr, _usable(state, tp, others), unclean_allowed=False)
+        ) is not None:
             decision.changes.append(_write(tp, partition, elected))
         elif len(partition.replicas) > 1:
             remaining.append(tp)
     decision.result = tuple(remaining)
     _tell_of_moves(decision, state)
     return decision
+
+
+def _do_without(state: ClusterState, failed: ReplicasFailed, unclean_allowed: UncleanAllowed) -> Decision:
+    """Others lead what the broker has led of these partitions, and it leaves their in-sync sets."""
+    news = [
+        tp for tp in failed.partitions if _known(state, tp) is not None and not state.is_offline(tp, failed.broker_id)
+    ]
+    decision = Decision()
+    if not news:
+        return decision
+    decision.changes.append(NoteOffline(failed.broker_id, tuple(news)))
+    for tp in news:
+        partition = state.partition(tp)
+        assert partition is not None
+        others = _usable(state, tp, state.brokers) - {failed.broker_id}
+        if partition.leader == failed.broker_id:
+            _replace_leader(decision, tp, partition, others, others, unclean_allowed)
+        else:
+            _shrink(decision, tp, partition, others)
+    decision.warnings.append(
+        f"broker {failed.broker_id} cannot use its replicas of {len(news)} partitions, such as {news[0]}"
+    )
+    _tell_of_moves(decision, state)
+    decision.messages += tell_metadata(news, state.brokers)
+    return decision
+
+
+def _usable(state: ClusterState, tp: TopicPartition, brokers: Collection[int]) -> set[int]:
+    """Those of `brokers` that can use their replica of the partition, if they have one."""
+    return {broker_id for broker_id in brokers if not state.is_offline(tp, broker_id)}
 
 
 def _check_broker_epoch(state: ClusterState, broker_id: int, epoch: int) -> None:

@@ -105,7 +105,9 @@ def _partition_metadata(state: ClusterState, sender: Sender, tp: TopicPartition)
         isr=list(partition.isr),
         zk_version=partition.partition_epoch,
         replicas=list(partition.replicas),
-        offline_replicas=[replica for replica in partition.replicas if replica not in state.brokers],
+        offline_replicas=[
+            replica for replica in partition.replicas if replica not in state.brokers or state.is_offline(tp, replica)
+        ],
     )
 
 

@@ -93,6 +93,13 @@ class NoteDeletedReplicas(NamedTuple):
     partitions: tuple[TopicPartition, ...]
 
 
+class NoteOffline(NamedTuple):
+    """Replicas whose directory has failed. Not stored: a new controller finds out when it gives them roles."""
+
+    broker_id: int
+    partitions: tuple[TopicPartition, ...]
+
+
 class NoteStopping(NamedTuple):
     """The broker is about to stop: nobody elects it or takes it in. Not stored: a new controller is asked again."""
 
@@ -107,6 +114,7 @@ Change = (
     | RemoveMark
     | NoteBrokers
     | NoteDeletedReplicas
+    | NoteOffline
     | NoteStopping
 )
 
@@ -117,6 +125,8 @@ class ClusterState:
         self.topics: dict[str, TopicState] = {}
         self.pending_deletions: set[str] = set()
         self.deleted_replicas: set[tuple[int, TopicPartition]] = set()
+        self.offline: dict[int, frozenset[TopicPartition]] = {}
+        """Replicas that cannot be used until their broker registers again."""
         self.stopping: dict[int, int] = {}
         """Brokers that asked to be relieved, with the epoch they have until they are gone."""
 
@@ -133,6 +143,9 @@ class ClusterState:
 
     def topic_partitions(self, name: str) -> list[TopicPartition]:
         return [TopicPartition(name, index) for index in self.topics[name].partitions]
+
+    def is_offline(self, tp: TopicPartition, broker_id: int) -> bool:
+        return broker_id in self.offline and tp in self.offline[broker_id]
 
     @property
     def eligible(self) -> Mapping[int, LiveBroker]:
@@ -161,12 +174,19 @@ class ClusterState:
             case RemoveMark(topic):
                 self.pending_deletions.discard(topic)
             case NoteBrokers(brokers):
+                self.offline = {
+                    broker_id: partitions
+                    for broker_id, partitions in self.offline.items()
+                    if broker_id in brokers and brokers[broker_id] == self.brokers.get(broker_id)
+                }
                 self.brokers = brokers
                 self.stopping = {
                     broker_id: epoch
                     for broker_id, epoch in self.stopping.items()
                     if broker_id in brokers and brokers[broker_id].epoch == epoch
                 }
+            case NoteOffline(broker_id, failed):
+                self.offline[broker_id] = self.offline.get(broker_id, frozenset()) | frozenset(failed)
             case NoteStopping(broker_id):
                 self.stopping[broker_id] = self.brokers[broker_id].epoch
             case NoteDeletedReplicas(broker_id, deleted):

@@ -50,7 +50,13 @@ def run(scenario: Callable[[Outgoing, SteppedLink], Awaitable[None]]) -> None:
             state.note(WritePartition(tp, 1, 0, (1,), -1), 0)
         link = SteppedLink()
         outgoing = Outgoing(
-            link, Sender(1, 1), lambda: state, on_deleted=lambda *_: None, on_stale=lambda: None, retry_ms=1
+            link,
+            Sender(1, 1),
+            lambda: state,
+            on_deleted=lambda *_: None,
+            on_failed=lambda *_: None,
+            on_stale=lambda: None,
+            retry_ms=1,
         )
         try:
             await asyncio.wait_for(scenario(outgoing, link), DEADLINE_S)

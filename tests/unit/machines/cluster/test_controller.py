@@ -21,6 +21,7 @@ from ottla.machines.cluster.controller import (
     IsrAsked,
     LeaderAsked,
     ProposedIsr,
+    ReplicasFailed,
     ShutdownAsked,
     TakenOver,
     decide,
@@ -147,6 +148,24 @@ def test_who_was_restarted_unseen_is_not_in_sync_where_another_stayed() -> None:
     world.happens(TakenOver(dict.fromkeys((T0, T1), frozenset({1}))))
     assert world.of(T0)[1:4] == (2, 1, (2, 3)), "it led this one"
     assert world.of(T1)[1:4] == (2, 1, (2, 3)), "it followed this one"
+
+
+def test_others_lead_what_a_failed_directory_has_taken() -> None:
+    world = World(1, 2, 3)
+    world.create("t", {0: [1, 2, 3], 1: [2, 1, 3]})
+    world.happens(ReplicasFailed(1, (T0, T1)))
+    assert world.of(T0)[1:4] == (2, 1, (2, 3)), "it led this one"
+    assert world.of(T1)[1:4] == (2, 1, (2, 3)), "it followed this one"
+    world.happens(ReplicasFailed(1, (T0, T1)))
+    assert world.messages == [], "it is known"
+    world.brokers(b2=None)
+    world.brokers(b3=None)
+    assert world.of(T0)[1:4] == (NO_LEADER, 3, (3,)), "its copy cannot be used, so nobody leads"
+    asked = ElectionAsked((T0,), ElectionKind.UNCLEAN)
+    assert world.happens(asked) == {T0: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+    world.brokers(b1=9)
+    assert world.happens(asked) == {T0: ErrorCode.NONE}, "it was started again, and may have another disk"
+    assert world.of(T0).leader == 1
 
 
 def test_a_partition_without_a_state_gets_its_first() -> None:
