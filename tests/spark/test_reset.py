@@ -351,3 +351,13 @@ def test_a_database_takes_the_new_query_alone(scene: Scene) -> None:
     assert must_write(remembered, Progress(state.query_id, 0, ("anything",)), sink=sink)
     with pytest.raises(BatchRefusedError):
         must_write(remembered, Progress(QUERY, 4, ("anything",)), sink=sink)
+
+
+def test_a_database_that_is_away_leaves_everything_as_it_was(scene: Scene) -> None:
+    directory = scene.checkpoint("stored", scene.numbers(10, 45))
+    away = ["--set", "sinks.stored.url=postgresql://me@127.0.0.1:1/shop"]
+    assert main(["reset", str(scene.path), "stored", "--to-earliest", *away]) == 1
+    assert "no connection to postgresql://me@127.0.0.1:1/shop" in scene.capsys.readouterr().err
+    assert sorted(path.name for path in directory.parent.iterdir()) == [".stored.lock", "stored"]
+    state = FlowCheckpoint(None, str(directory)).state()
+    assert state is not None and state.query_id == QUERY

@@ -67,6 +67,11 @@ class DatabaseSink:
         }.get(target.mode, f"they are written over the rows of {target.table} that have their keys")
 
     def obstacle_to_move(self) -> str | None:
+        """DatabaseError if it could not be told that its flow was moved."""
+        database = self.target.database
+        if database.exists():
+            with database.transaction(read_only=True):
+                return None
         return None
 
     def flow_moved(self, moved: MovedFlow) -> None:
