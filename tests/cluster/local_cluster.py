@@ -11,7 +11,7 @@ from ottla import NewTopic
 from ottla.base.types import TopicPartition
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.node import Broker
-from ottla.broker.replicas import Partition
+from ottla.broker.partition import Partition
 from ottla.broker.startup import start_broker
 from ottla.metadata.served.server import StoreServer
 from tests.waiting import run_async, until

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ottla.broker.handlers import fetch
+from ottla.broker.partition import Partition
 from ottla.broker.registration import Registration
-from ottla.broker.replicas import Partition
 from ottla.broker.replication import fetchers
 from ottla.broker.replication.fetchers import ReplicaFetchers
 from ottla.log.producer_state import ProducerStates

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from ottla.base.clock import Clock
 from ottla.base.errors import ErrorCode, KafkaError, LogDirError
 from ottla.base.types import TopicPartition
-from ottla.broker.replicas import Partition, Replicas
+from ottla.broker.partition import Partition
+from ottla.broker.replicas import Replicas
 from ottla.log.future_log import PIECE_BYTES, FutureLog, SourceFailedError
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.base.errors import ErrorCode
-from ottla.broker.replicas import Partition
+from ottla.broker.partition import Partition
 from ottla.broker.uncommitted_replies import UncommittedReplies
 from ottla.log.stage import NOT_STAGED
 from ottla.machines.cluster.topic_names import INTERNAL_TOPICS

@@ -16,7 +16,7 @@ from ottla.net.service import LateReply
 from ottla.wire.fused.produce import AppendedReply
 
 if TYPE_CHECKING:
-    from ottla.broker.replicas import Partition
+    from ottla.broker.partition import Partition
 
 _NEVER_S = float("inf")
 

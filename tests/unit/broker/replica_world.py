@@ -11,7 +11,8 @@ from ottla.base.errors import ErrorCode
 from ottla.base.ids import Ids
 from ottla.base.types import TopicPartition, Uuid
 from ottla.broker.parked import Parked
-from ottla.broker.replicas import Partition, Replicas
+from ottla.broker.partition import Partition
+from ottla.broker.replicas import Replicas
 from ottla.log.config import LogConfig
 from ottla.log.log_dir import LogDirs
 from ottla.records.builder import NewRecord, build_batch

@@ -11,8 +11,8 @@ import pytest
 
 from ottla.base.errors import ErrorCode, KafkaError, LogDirError
 from ottla.base.types import FileSlice
+from ottla.broker.partition import Partition
 from ottla.broker.replica_moves import UNLIMITED, ReplicaMoves
-from ottla.broker.replicas import Partition
 from ottla.log.config import LogConfig
 from ottla.log.future_log import FutureLog
 from tests.unit.broker.replica_world import ReplicaWorld, in_world

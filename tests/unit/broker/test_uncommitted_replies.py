@@ -18,7 +18,7 @@ from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.handler import RequestContext
 from ottla.broker.node import Broker
-from ottla.broker.replicas import Partition
+from ottla.broker.partition import Partition
 from ottla.broker.startup import start_broker
 from ottla.log.stage import NOT_STAGED, Stage
 from ottla.machines.cluster.topics import NewTopic

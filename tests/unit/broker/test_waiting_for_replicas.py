@@ -19,7 +19,8 @@ from ottla.broker.coordinators.commit_wait import wait_committed
 from ottla.broker.coordinators.pending_reply import PendingResult
 from ottla.broker.coordinators.runtime import CoordinatorRuntime, Shard
 from ottla.broker.parked import Parked
-from ottla.broker.replicas import Partition, Replicas
+from ottla.broker.partition import Partition
+from ottla.broker.replicas import Replicas
 from ottla.log.config import LogConfig
 from ottla.log.log_dir import LogDirs
 from ottla.machines.coordinator import CoordinatorRecord, Decision, ReplayContext, SetTimer, TimerKey, Token

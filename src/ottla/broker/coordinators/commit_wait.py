@@ -6,7 +6,7 @@ import asyncio
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.broker.parked import Parked
-from ottla.broker.replicas import Partition, not_leader
+from ottla.broker.partition import Partition, not_leader
 
 
 class _CommitWait:

@@ -9,7 +9,8 @@ from ottla.base.types import TopicPartition
 from ottla.broker.coordinators.commit_wait import wait_committed
 from ottla.broker.coordinators.groups import GroupRuntime
 from ottla.broker.parked import Parked
-from ottla.broker.replicas import Partition, Replicas
+from ottla.broker.partition import Partition
+from ottla.broker.replicas import Replicas
 from ottla.log.partition_log import Origin
 from ottla.machines.cluster.topic_names import GROUP_METADATA_TOPIC
 from ottla.records.control import end_transaction_marker

@@ -18,7 +18,8 @@ from ottla.broker.coordinators.commit_wait import wait_committed
 from ottla.broker.coordinators.loading import Machine, Parse, replay_log
 from ottla.broker.coordinators.pending_reply import PendingReply, PendingResult
 from ottla.broker.parked import Parked
-from ottla.broker.replicas import Partition, Replicas
+from ottla.broker.partition import Partition
+from ottla.broker.replicas import Replicas
 from ottla.machines.coordinator import (
     CancelTimer,
     CoordinatorRecord,

@@ -13,8 +13,8 @@ from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import Uuid
 from ottla.broker.authorizer import ResourceType, refusal
 from ottla.broker.handler import Handler, RequestContext
+from ottla.broker.partition import Partition, not_leader
 from ottla.broker.quotas import ByteRate
-from ottla.broker.replicas import Partition, not_leader
 from ottla.log.partition_log import PartitionLog
 from ottla.machines.fetch_session import INITIAL_EPOCH, FetchContext, FetchRequestHead, PartitionKey, TopicKey
 from ottla.machines.replication.closest_replica import closest_replica

@@ -7,7 +7,7 @@ from collections import Counter
 from ottla.base.errors import ErrorCode, InvalidRequestError, KafkaError
 from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
-from ottla.broker.replicas import Partition
+from ottla.broker.partition import Partition
 from ottla.log.partition_log import PartitionLog, TimestampOffset
 from ottla.wire.apis.list_offsets import (
     ListOffsetsPartition,

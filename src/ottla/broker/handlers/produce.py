@@ -21,7 +21,7 @@ from ottla.broker.handlers.transactional_produce import (
     unverified_partitions,
     verify_partitions,
 )
-from ottla.broker.replicas import Partition
+from ottla.broker.partition import Partition
 from ottla.machines.cluster.topic_names import INTERNAL_TOPICS
 from ottla.machines.transactions.answers import verification_code
 from ottla.net.service import Deferred, Outcome

@@ -16,7 +16,7 @@ from ottla.base.types import TopicPartition
 from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext
 from ottla.broker.handlers.transactional import ask
-from ottla.broker.replicas import Partition
+from ottla.broker.partition import Partition
 from ottla.log.partition_log import PartitionLog
 from ottla.machines.coordinator import Decision, Token
 from ottla.machines.transactions.answers import verification_code

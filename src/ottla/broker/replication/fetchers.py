@@ -16,7 +16,8 @@ from ottla.base.clock import Clock
 from ottla.base.errors import ErrorCode, KafkaError, LogDirError, OttlaError
 from ottla.base.types import TopicPartition
 from ottla.broker.config.broker_config import BrokerConfig
-from ottla.broker.replicas import Partition, Replicas
+from ottla.broker.partition import Partition
+from ottla.broker.replicas import Replicas
 from ottla.broker.replication.peers import Peers
 from ottla.machines.reader_session import FetchSession, Wanted
 from ottla.machines.replication.follower import (

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.broker.replicas import Partition
+from ottla.broker.partition import Partition
 from ottla.broker.tasks import Tasks
 from ottla.machines.replication.isr import ProposeIsr
 from ottla.wire.apis.alter_partition import (

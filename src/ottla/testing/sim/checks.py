@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.base.types import TopicPartition
-from ottla.broker.replicas import Partition
+from ottla.broker.partition import Partition
 from ottla.log.partition_log import PartitionLog
 from ottla.metadata import paths
 from ottla.metadata.store import Committed
