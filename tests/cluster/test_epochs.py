@@ -36,6 +36,7 @@ pytestmark = pytest.mark.timeout(120)
 TOPIC = "t"
 OTHER_ID = Uuid(bytes(range(16)))
 OK = ErrorCode.NONE
+SAID = ("refused", "cannot take the role", "is not stopped")
 
 
 class Asker:
@@ -203,7 +204,9 @@ def _other(asker: Asker, than: Broker) -> Broker:
     return next(broker for broker in asker.cluster.brokers.values() if broker is not than)
 
 
-def test_what_comes_too_late_too_early_or_from_nobody_changes_nothing(tmp_path: Path) -> None:
+def test_what_comes_too_late_too_early_or_from_nobody_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario(cluster: LocalCluster) -> None:
         await cluster.create(TOPIC)
         leader = cluster.leader_of(TOPIC)
@@ -218,7 +221,13 @@ def test_what_comes_too_late_too_early_or_from_nobody_changes_nothing(tmp_path: 
         before = asker.facts()
         wrong = []
         for name, send, expected in [*ROLES, *ISR, *FETCHES]:
-            found = await send(asker)
+            caplog.clear()
+            with caplog.at_level("INFO"):
+                found = await send(asker)
+            lines = [line for record in caplog.records if any(words in (line := record.message) for words in SAID)]
+            is_told = "same epoch" not in name and (name, send, expected) not in FETCHES
+            if expected != (OK, 100) and len(lines) != is_told:
+                wrong.append(f"{name}: said {lines}")
             if found != expected:
                 wrong.append(f"{name}: {found}, not {expected}")
             if asker.facts() != before:

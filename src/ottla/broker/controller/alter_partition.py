@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from ottla.base.errors import ErrorCode, KafkaError
@@ -16,6 +17,8 @@ from ottla.wire.apis.alter_partition import (
     AlterPartitionResponseTopic,
 )
 
+log = logging.getLogger(__name__)
+
 
 async def alter_partition(controller: Controller, request: AlterPartitionRequest) -> AlterPartitionResponse:
     try:
@@ -29,7 +32,19 @@ async def alter_partition(controller: Controller, request: AlterPartitionRequest
         )
         outcome = await controller.submit(IsrAsked(request.broker_id, request.broker_epoch, proposals))
     except KafkaError as e:
+        log.info("in-sync sets that broker %d asks for are refused: %s", request.broker_id, e.code.name)
         return AlterPartitionResponse(error_code=e.code)
+    refused = [(tp, code) for tp, code in outcome.items() if code != ErrorCode.NONE]
+    if refused:
+        tp, code = refused[0]
+        log.info(
+            "%d of %d in-sync sets that broker %d asks for are refused, such as that of %s: %s",
+            len(refused),
+            len(outcome),
+            request.broker_id,
+            tp,
+            code.name,
+        )
     return AlterPartitionResponse(
         topics=[
             AlterPartitionResponseTopic(

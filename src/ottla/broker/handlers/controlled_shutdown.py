@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+
+from ottla.base.errors import KafkaError
 from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.machines.cluster.controller import ShutdownAsked
@@ -11,11 +14,17 @@ from ottla.wire.apis.controlled_shutdown import (
     RemainingPartition,
 )
 
+log = logging.getLogger(__name__)
+
 
 async def respond(context: RequestContext, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
     context.require(ResourceType.CLUSTER)
     controller = context.broker.controller
-    remaining = await controller.submit(ShutdownAsked(request.broker_id, request.broker_epoch))
+    try:
+        remaining = await controller.submit(ShutdownAsked(request.broker_id, request.broker_epoch))
+    except KafkaError as e:
+        log.info("broker %d asks to be relieved and is refused: %s", request.broker_id, e.code.name)
+        raise
     return ControlledShutdownResponse(
         remaining_partitions=[RemainingPartition(topic_name=topic, partition_index=index) for topic, index in remaining]
     )
