@@ -124,6 +124,25 @@ def test_cut_held_and_released_on_demand(echo: tuple[str, int]) -> None:
             assert connection.recv(1) == b""
 
 
+def test_while_it_holds_nobody_learns_that_the_other_side_is_gone() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    with listener, FaultProxy(forward_to=listener.getsockname()) as proxy, connect(proxy) as connection:
+        accepted, _ = listener.accept()
+        proxy.hold()
+        accepted.close()
+        listener.close()
+        with connect(proxy) as late:
+            for one in (connection, late):
+                one.settimeout(0.1)
+                with pytest.raises(TimeoutError):
+                    one.recv(1)
+            proxy.release()
+            for one in (connection, late):
+                one.settimeout(PATIENCE_S)
+                with contextlib.suppress(ConnectionResetError):
+                    assert one.recv(1) == b""
+
+
 def test_a_proxy_has_one_life_at_a_time() -> None:
     proxy = FaultProxy()
     with pytest.raises(RuntimeError, match="not running"):

@@ -156,7 +156,7 @@ class FaultProxy:
         return self._call(cut)
 
     def hold(self) -> None:
-        """From now on nothing passes, and nobody is told: clients wait until they run out of time."""
+        """From now on nothing passes, the end of a connection neither: clients wait until they run out of time."""
         assert self._passing is not None
         self._call(self._passing.clear)
 
@@ -212,14 +212,19 @@ class FaultProxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rng: random.Random) -> None:
+        assert self._passing is not None
         try:
+            # Whether anybody listens there is something that must not pass, either.
+            await self._passing.wait()
             broker = await asyncio.open_connection(
                 *(self._forward_to or (_BROKER_HOST, self._port)), limit=_PIECE_BYTES
             )
         except OSError:
             _close(writer, reset=True)
             return
-        assert self._passing is not None
+        except asyncio.CancelledError:
+            _close(writer, reset=True)
+            raise
         passage = _Passage(self, self._passing, (reader, writer), broker, rng)
         self._open.add(passage)
         try:
@@ -259,6 +264,8 @@ class _Passage:
         pumps = [loop.create_task(self._carry_requests()), loop.create_task(self._carry_replies())]
         try:
             await asyncio.wait([*pumps, self._cut], return_when=asyncio.FIRST_COMPLETED)
+            pumps.append(loop.create_task(self._until_passing()))
+            await asyncio.wait([pumps[-1], self._cut], return_when=asyncio.FIRST_COMPLETED)
         finally:
             for pump in pumps:
                 pump.cancel()
@@ -266,6 +273,9 @@ class _Passage:
             reset = self._rng.random() < 0.5
             for _, writer in (self._client, self._broker):
                 _close(writer, reset=reset)
+
+    async def _until_passing(self) -> None:
+        await self._passing.wait()
 
     async def _carry_requests(self) -> None:
         figures = self._proxy.figures
