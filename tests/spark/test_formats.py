@@ -345,7 +345,6 @@ def test_exactly_the_mended_ones_come_back(formats: Formats, spark: Any, capsys:
             assert main(["redrive", str(formats.path), flow, "--json"]) == 0
             assert json.loads(capsys.readouterr().out)["letters"] == letters
 
-    formats.topics.create(**{"again-csv": 1, "again-avro": 2})
     formats.mend(spark, redrive)
     for kind in SOURCES:
         sent = dict(enumerate(formats.sent[kind]))

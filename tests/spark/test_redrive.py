@@ -270,7 +270,11 @@ def test_the_command(spark_broker: BrokerProcess, tmp_path: Path, capsys: pytest
     letters.describe(more="redrive_topic: asked-again")
     assert letters.command("shown") == 1
     assert "there is no topic 'asked-again', where letters are to go" in capsys.readouterr().err
-    letters.topics.create(again=1)
+    letters.describe(more="redrive_topic: asked-again\n    dead_letter_partitions: 2")
+    assert letters.command("shown", "--offsets", "4-", "--dry-run") == 0
+    assert capsys.readouterr().out.endswith("7 letters of asked-bad would be sent to asked-again\n")
+    with ottla.Admin(bootstrap_servers=spark_broker.bootstrap) as admin:
+        assert "asked-again" not in admin.list_topics()
     assert letters.command("shown", "--offsets", "4-") == 0
     assert capsys.readouterr().out.endswith("7 letters of asked-bad sent to asked-again\n")
     assert letters.sent("again") == dict.fromkeys([4, 5, 6, 7, 8, 10, 11], 1)

@@ -163,7 +163,7 @@ def _check_parts(model: Model) -> None:
     """Asks every part to look outside; no Spark is needed for that."""
     problems: list[Problem] = []
     sink_parts = [sink.part for sink in model.sinks.values()]
-    made = {topic for part in sink_parts if isinstance(part, TopicSink) for topic in part.made_topics}
+    made = {topic.name for part in sink_parts if isinstance(part, TopicSink) for topic in part.new_topics}
     for source in model.sources.values():
         if isinstance(source.part, TopicSource):
             source.part.expect_topics(made)

@@ -36,7 +36,8 @@ class TopicSink:
         self.topic = topic
         self._topic_key = topic_key
         made = () if partitions is None else (topic, *others)
-        self._new_topics = [NewTopic(name, partitions or 1) for name in made]
+        self.new_topics = [NewTopic(name, partitions or 1) for name in made]
+        """Those that are made if they are not there."""
         self.client_options = client_options(section, PRODUCER_OPTIONS)
         self._format: SinkFormat | None = None
         self._key: str | None = None
@@ -65,16 +66,12 @@ class TopicSink:
         return made
 
     def check(self) -> Sequence[Finding]:
-        found = find_missing_topics(self.client_options, [] if self._new_topics else [self.topic])
+        found = find_missing_topics(self.client_options, [] if self.new_topics else [self.topic])
         from_topic = [self._section.problem(self._topic_key, sentence) for sentence in found]
         return from_topic if self._format is None else [*from_topic, *self._format.check()]
 
-    @property
-    def made_topics(self) -> list[str]:
-        return [topic.name for topic in self._new_topics]
-
     def prepare(self) -> None:
-        for topic in self._new_topics:
+        for topic in self.new_topics:
             create_topic(self.client_options, topic)
         if self._format is not None:
             self._format.prepare()

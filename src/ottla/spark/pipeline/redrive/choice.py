@@ -40,7 +40,8 @@ def letter_box(source: Source) -> LetterBox:
     assert isinstance(sink, TopicSink)
     options = {**sink.client_options, **part.client_options}
     settings = {name.removeprefix(CLIENT_PREFIX): text for name, text in options.items()}
-    return LetterBox(part.dead_letter_topic, source.section.title, settings, part.redrive_topic)
+    new = next((topic for topic in sink.new_topics if topic.name == part.redrive_topic), None)
+    return LetterBox(part.dead_letter_topic, source.section.title, settings, part.redrive_topic, new)
 
 
 def other_groups(model: Model, source: Source, admin: Admin, topics: list[str]) -> list[str]:

@@ -51,6 +51,8 @@ class LetterBox:
     """Of clients. May hold passwords."""
     redrive_topic: str | None = None
     """A topic that only this source reads."""
+    new_topic: NewTopic | None = None
+    """How it is to be made if it is not there."""
 
     @property
     def memory_topic(self) -> str:
@@ -92,7 +94,7 @@ class Redrive:
     def survey(self) -> Outcome:
         """What `send` would do now. Changes nothing."""
         with self._admin() as admin, self._consumer() as consumer:
-            outcome, targets = Outcome(), self._targets(admin)
+            outcome, targets = Outcome(), self._targets(admin, self.box.new_topic)
             for found in self._waiting(admin, consumer, self._read_memory(admin, consumer)):
                 self._take(found.letter, outcome, targets)
         return outcome
@@ -101,7 +103,7 @@ class Redrive:
         name = f"ottla-redrive-{self.box.topic}"
         settings = {**self.box.known(PRODUCER_OPTIONS), "transactional.id": name}
         with self._admin() as admin, self._consumer() as consumer, Producer(settings) as producer:
-            self._make_memory(admin)
+            self._make_topics(admin)
             try:
                 producer.init_transactions()
                 return self._send_all(admin, consumer, producer)
@@ -188,8 +190,8 @@ class Redrive:
 
     # Clients
 
-    def _targets(self, admin: Admin) -> Targets:
-        return Targets(admin, int(time.time() * 1000))
+    def _targets(self, admin: Admin, to_be_made: NewTopic | None = None) -> Targets:
+        return Targets(admin, int(time.time() * 1000), to_be_made)
 
     def _admin(self) -> Admin:
         return Admin(self.box.known(ADMIN_OPTIONS))
@@ -200,8 +202,11 @@ class Redrive:
         settings.pop("group.id", None)
         return Consumer({**settings, **own})
 
-    def _make_memory(self, admin: Admin) -> None:
-        for error in admin.create_topics([NewTopic(self.box.memory_topic, 1, configs=_MEMORY)]).errors.values():
+    def _make_topics(self, admin: Admin) -> None:
+        wanted = [NewTopic(self.box.memory_topic, 1, configs=_MEMORY)]
+        if self.to_topic is not None and self.box.new_topic is not None:
+            wanted.append(self.box.new_topic)
+        for error in admin.create_topics(wanted).errors.values():
             if error.code is not _ALREADY_THERE:
                 raise error
 

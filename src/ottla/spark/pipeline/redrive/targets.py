@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
-from ottla.client.core.admin.types import ConfigResource
+from ottla.client.core.admin.types import ConfigResource, NewTopic
 from ottla.client.sync import Admin
 from ottla.spark.own_names import SINK_GROUP
 from ottla.spark.pipeline.redrive.letters import Letter
@@ -27,9 +27,11 @@ class _Target(NamedTuple):
 
 
 class Targets:
-    def __init__(self, admin: Admin, now_ms: int) -> None:
+    def __init__(self, admin: Admin, now_ms: int, to_be_made: NewTopic | None = None) -> None:
+        """`to_be_made` counts as there."""
         self._admin = admin
         self._now_ms = now_ms
+        self._to_be_made = to_be_made
         self._known: dict[str, _Target] = {}
 
     @property
@@ -58,6 +60,8 @@ class Targets:
     def _target(self, topic: str) -> _Target:
         if topic not in self._known:
             described = existing(self._admin.describe_topics([topic]))
+            if topic not in described and self._to_be_made is not None and topic == self._to_be_made.name:
+                return self._known.setdefault(topic, _Target(self._to_be_made.partitions, False, None))
             if topic not in described:
                 raise RedriveError(
                     f"there is no topic {topic!r}, where letters are to go: create it, or leave them out with "
