@@ -145,15 +145,25 @@ class Controller:
             on_failed=self._replicas_failed,
             on_stale=self.resign,
         )
+        taken_over = self._put_first(TakenOver(restarted))
         self._is_active = True
         self._worker = asyncio.get_running_loop().create_task(self._run())
         log.info("broker %d is the controller, epoch %d", self.broker_id, self.epoch)
         try:
-            await self.submit(TakenOver(restarted))
+            await taken_over
         except KafkaError:
             await self._give_up()
             raise
         await self.delivered([self.broker_id])
+
+    def _put_first(self, event: Event) -> asyncio.Future[Any]:
+        """Before all that has happened since the state was read: a broker that came back meanwhile would pass for one
+        that has never been away."""
+        asker: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        since = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+        for entry in [(event, asker), *since]:
+            self._queue.put_nowait(entry)
+        return asker
 
     async def _give_up(self) -> None:
         """Lets another broker try, or this one once more."""

@@ -11,11 +11,12 @@ import pytest
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition, Uuid
+from ottla.broker.controller import stored_state
 from ottla.machines.cluster.controller import ElectionAsked, ElectionKind, IsrAsked, ProposedIsr
 from ottla.machines.cluster.image import NO_LEADER
 from ottla.machines.cluster.topics import NewTopic
 from ottla.metadata import paths
-from ottla.metadata.store import Create, Delete, StoreFailedError
+from ottla.metadata.store import Create, Delete, MetadataStore, StoreFailedError
 from ottla.wire.apis.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
@@ -73,6 +74,29 @@ class TestTakingOver:
                 ], broker_id
             assert sorted(broker_id for broker_id, _ in told) == [1, 2]
             assert {broker_id for broker_id, _ in cluster.link.take(UpdateMetadataRequest)} == {1, 2, 3}
+
+        run(tmp_path, scenario)
+
+    def test_a_leader_that_comes_back_while_the_state_is_read_is_not_one_that_stayed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def scenario(cluster: Cluster) -> None:
+            controller = await cluster.elected()
+            await cluster.admin(controller).create(NewTopic("t", -1, -1, {0: [3, 1, 2]}))
+            await controller.stop()
+            await cluster.lose(3)
+            load = stored_state.load
+
+            async def load_and_see_it_return(store: MetadataStore) -> stored_state.LoadedState:
+                loaded = await load(store)
+                await cluster.register(3)
+                return loaded
+
+            monkeypatch.setattr(stored_state, "load", load_and_see_it_return)
+            again = await cluster.elected(2)
+            await cluster.settle(again)
+            state = await cluster.state("t")
+            assert (state.leader, state.leader_epoch, state.isr) == (1, 1, [1, 2])
 
         run(tmp_path, scenario)
 
