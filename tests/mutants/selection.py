@@ -31,7 +31,11 @@ DECLARATIONS = (
 ONLY_SPEED = ("base/memory.py",)
 """Nothing in them can be seen but how long things take."""
 
-OWN_TESTS = {"broker/handlers": ("tests/unit/broker", "tests/integration"), "testing": ("tests/testing",)}
+OWN_TESTS = {
+    "broker/handlers": ("tests/unit/broker", "tests/integration"),
+    "testing/sim": ("tests/sim",),
+    "testing": ("tests/testing",),
+}
 """The layer's tests where they do not lie in the same place under tests/unit."""
 
 WIDER_TESTS = {

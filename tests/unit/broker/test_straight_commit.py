@@ -167,6 +167,11 @@ def test_what_does_not_fit_into_a_batch_is_stored_in_another(tmp_path: Path) -> 
         world.dispatch.settle()
         assert error_of(too_large) is ErrorCode.NONE, "a decision may take several batches"
         assert [value.offset for _, _, value in world.records("g")][-3:] == [9, 9, 9]
+        # Nothing of it is left in the batch that it did not fit into.
+        both = world.short(plain("g", 10), 7), world.short(commit("g", ("orders", [(0, 11, "n" * 10)] * 3)), 7)
+        world.dispatch.settle()
+        assert {error_of(outcome) for outcome in both} == {ErrorCode.NONE}
+        assert [value.offset for _, _, value in world.records("g")][-5:] == [9, 10, 11, 11, 11]
         assert [record.offset for record in world.stored("g")] == list(range(log.log_end_offset))
 
     run(tmp_path, scenario)

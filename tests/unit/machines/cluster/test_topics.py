@@ -7,8 +7,9 @@ import pytest
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import Endpoint, Uuid
 from ottla.machines.cluster.controller import decide
-from ottla.machines.cluster.state import ClusterState, LiveBroker
-from ottla.machines.cluster.topics import NewTopic, TopicWanted
+from ottla.machines.cluster.decision import Decision
+from ottla.machines.cluster.state import ClusterState, LiveBroker, PartitionState, TopicState, WriteTopic
+from ottla.machines.cluster.topics import NewTopic, PartitionsWanted, TopicWanted
 
 
 def cluster() -> ClusterState:
@@ -60,3 +61,36 @@ def test_a_name_is_valid_and_free(name: str, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as raised:
         decide(state, TopicWanted(NewTopic(name, 1, 1, {}), Uuid(bytes(16)), 0, 0), lambda _: False)
     assert raised.value.code is code
+
+
+def grown(total: int, assignment: list[list[int]] | None = None, *, validate_only: bool = False) -> Decision:
+    """What is decided when a topic of two partitions, of one replica each, is to have so many."""
+    state = cluster()
+    state.topics["t"] = TopicState(
+        Uuid(bytes(15) + b"\x01"), {index: PartitionState((1,), 1, 0, (1,), 0) for index in range(2)}, 4
+    )
+    return decide(state, PartitionsWanted("t", total, assignment, validate_only=validate_only), lambda _: False)
+
+
+@pytest.mark.parametrize(
+    ("total", "assignment", "code", "words"),
+    [
+        (2, None, ErrorCode.INVALID_PARTITIONS, "Topic already has 2 partitions."),
+        (1, None, ErrorCode.INVALID_PARTITIONS, "currently has 2 partition(s); 1 would not be an increase."),
+        (4, [[1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "2 partitions are to be added, but replicas are given for 1"),
+        (3, [[9]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, ""),
+    ],
+)
+def test_partitions_that_cannot_be_added(
+    total: int, assignment: list[list[int]] | None, code: ErrorCode, words: str
+) -> None:
+    with pytest.raises(KafkaError) as raised:
+        grown(total, assignment)
+    assert raised.value.code is code and words in raised.value.message
+
+
+@pytest.mark.parametrize("assignment", [None, [[1]]])
+def test_partitions_that_can(assignment: list[list[int]] | None) -> None:
+    (written, *_) = [one for one in grown(3, assignment).changes if isinstance(one, WriteTopic)]
+    assert (written.name, sorted(written.assignment), written.expected_version) == ("t", [0, 1, 2], 4)
+    assert grown(3, assignment, validate_only=True).changes == []
