@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ottla.base.types import TopicPartition
 from ottla.client.core.producer.accumulator import Accumulator
 from ottla.client.core.producer.batch import Batch, record_size
+from ottla.client.core.producer.encoded_batch import EncodedRows
 from ottla.client.core.producer.partitioners import NO_BACKLOG, Backlog
 from ottla.records.builder import RecordFields
 
@@ -228,3 +229,17 @@ def test_memory_is_what_the_batches_hold_and_what_is_free(
             assert batch.size <= batch_size or batch.record_count == 1
             assert batch.room in (0, batch.reserved) or batch.parent is not None
             assert batch.room == 0 or batch.size <= batch.room
+
+
+def test_records_do_not_overtake_rows_that_were_sent_before_them() -> None:
+    box = accumulator()
+    first, open_ = add(box, 800), add(box, 400)
+    assert open_ is not None and open_ is not first and open_.room > 0
+    rows = EncodedRows(lambda: memoryview(bytearray(300)), 300, 3)
+    encoded = box.append_encoded(TopicPartition("t", 0), rows, 7)
+    assert encoded is not None and encoded.record_count == 3 and encoded.deadline_ms == 107
+    after = add(box, 10)
+    assert after is not None and after is not open_
+    assert open_.order < encoded.order < after.order
+    assert [batch for batch in box.incomplete if batch.topic == "t"] == [first, open_, encoded, after]
+    assert box.append_encoded(TopicPartition("t", 0), rows._replace(size=10_000), 7) is None, "there is no memory"
