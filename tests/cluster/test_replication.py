@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
 
+import ottla.aio as aio
+from ottla import ConfigChange, ConfigResource
 from ottla.base.errors import LogDirError
+from ottla.broker.handlers import fetch as fetch_handler
+from ottla.broker.node import Broker
 from ottla.broker.replication import fetchers
 from tests.cluster.local_cluster import IDS, LocalCluster, in_cluster, send_some
 from tests.waiting import PATIENCE_S, until
@@ -95,14 +100,14 @@ def test_with_too_few_in_sync_nothing_is_acknowledged(tmp_path: Path) -> None:
 def test_a_follower_that_does_not_fetch_leaves_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It can be reached, but does not reach the leader: writes go on without it."""
     cut_off: set[int] = set()
-    fetch = fetchers._SourceFetcher._fetch
+    send_next = fetchers._SourceFetcher._send_next
 
-    async def fetch_unless_cut(self: fetchers._SourceFetcher, wanted: object) -> object:
+    def send_unless_cut(self: fetchers._SourceFetcher) -> None:
         if self._owner.broker_id in cut_off:
             raise OSError("the network is cut")
-        return await fetch(self, wanted)  # type: ignore[arg-type]
+        send_next(self)
 
-    monkeypatch.setattr(fetchers._SourceFetcher, "_fetch", fetch_unless_cut)
+    monkeypatch.setattr(fetchers._SourceFetcher, "_send_next", send_unless_cut)
 
     async def scenario(cluster: LocalCluster) -> None:
         await cluster.create("t", min_insync_replicas="2")
@@ -226,3 +231,57 @@ def _use_group_and_transaction(servers: str) -> None:
         consumer.commit(asynchronous=False)
     finally:
         consumer.close()
+
+
+def test_partitions_that_nobody_writes_to_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partitions = 60
+    looked_at: Counter[int] = Counter()
+    find = fetch_handler._readable_partition
+
+    def counting(context: Any, plan: Any, key: Any, wanted: Any) -> Any:
+        if plan.replica_id >= 0:
+            looked_at[wanted.partition] += 1
+        return find(context, plan, key, wanted)
+
+    async def scenario(cluster: LocalCluster) -> None:
+        await cluster.create("quiet", partitions=partitions)
+        # Replies are on their way that tell of the last changes; then every session has said all there is to say.
+        await until(lambda: all(is_all_told(cluster, index) for index in range(partitions)))
+        monkeypatch.setattr(fetch_handler, "_readable_partition", counting)
+        async with cluster.producer() as producer:
+            for number in range(20):
+                await (await producer.send("quiet", b"%d" % number, partition=7))
+        assert looked_at[7] >= 40, "by two followers"
+        assert set(looked_at) == {7}
+        await cluster.in_sync("quiet", partitions, *IDS)
+        cluster.assert_identical("quiet", partitions)
+
+    def is_all_told(cluster: LocalCluster, index: int) -> bool:
+        leader = cluster.leader_of("quiet", index)
+        machine = None if leader is None else cluster.copy(leader, "quiet", index).leader
+        followers = [] if machine is None else machine.followers.values()
+        return bool(followers) and all(f.watch is not None and not f.watch.open for f in followers)
+
+    in_cluster(tmp_path, scenario)
+
+
+def test_partitions_are_spread_over_as_many_connections_as_are_asked_for(tmp_path: Path) -> None:
+    async def scenario(cluster: LocalCluster) -> None:
+        await cluster.create("t", partitions=6)
+        async with cluster.producer() as producer, aio.Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+            await send_some(producer, "t", 50, "by one")
+            assert all(len(sources_of(broker)) == 2 for broker in cluster.brokers.values())
+            await admin.incremental_alter_configs(
+                {ConfigResource.broker(): [ConfigChange("num.replica.fetchers", "2")]}
+            )
+            await until(lambda: all(len(sources_of(broker)) == 4 for broker in cluster.brokers.values()))
+            await send_some(producer, "t", 50, "by two")
+        await cluster.in_sync("t", 6, *IDS)
+        cluster.assert_identical("t", 6)
+
+    def sources_of(broker: Broker) -> set[tuple[int, int]]:
+        following = broker.replicas.following
+        assert isinstance(following, fetchers.ReplicaFetchers)
+        return {key for key, fetcher in following._fetchers.items() if fetcher.partitions}
+
+    in_cluster(tmp_path, scenario)

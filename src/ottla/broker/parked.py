@@ -72,23 +72,51 @@ class ParkedRequest:
             waitable.waiters.pop(self, None)
 
 
+class UnplacedRequest(ParkedRequest):
+    __slots__ = ("_unplaced",)
+
+    def __init__(self, waiter: Waiter, unplaced: dict[ParkedRequest, None]) -> None:
+        super().__init__(waiter, [])
+        self._unplaced = unplaced
+        unplaced[self] = None
+
+    def forget(self) -> None:
+        super().forget()
+        self._unplaced.pop(self, None)
+
+
 class Parked:
     """Every parked request of a broker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._moved: list[Waitable] = []
+        self._soon: dict[ParkedRequest, None] = {}
+        self._unplaced: dict[ParkedRequest, None] = {}
+        """Those that wait for nothing that moves by itself: whoever knows better calls `soon`."""
 
     def park(self, waiter: Waiter, waitables: Iterable[Waitable], wait_ms: int) -> ParkedRequest:
         parked = ParkedRequest(waiter, list(waitables))
         parked.start_timer(self.loop, wait_ms)
         return parked
 
+    def park_unplaced(self, waiter: Waiter, wait_ms: int) -> ParkedRequest:
+        """For a request that is to be tried when `soon` is called for it."""
+        parked = UnplacedRequest(waiter, self._unplaced)
+        parked.start_timer(self.loop, wait_ms)
+        return parked
+
+    def soon(self, parked: ParkedRequest) -> None:
+        """Tries a request at the end of the turn, once, however often this is called."""
+        if not self._soon and not self._moved:
+            self.loop.call_soon(self.try_moved)
+        self._soon[parked] = None
+
     def moved(self, waitable: Waitable) -> None:
         """Called whenever anything a waiter may look at has changed; cheap if nobody waits."""
         if waitable.waiters and not waitable.is_moved:
             waitable.is_moved = True
-            if not self._moved:
+            if not self._moved and not self._soon:
                 self.loop.call_soon(self.try_moved)
             self._moved.append(waitable)
 
@@ -97,6 +125,8 @@ class Parked:
         for waitable in list(waitables):
             for parked in list(waitable.waiters):
                 parked.time_is_up()
+        for unplaced in list(self._unplaced):
+            unplaced.time_is_up()
 
     def try_moved(self) -> None:
         """Lets everybody look who waits for something that has moved; without this call it happens a little later."""
@@ -105,3 +135,7 @@ class Parked:
             waitable.is_moved = False
             for parked in list(waitable.waiters):
                 parked.try_complete()
+        if self._soon:
+            soon, self._soon = self._soon, {}
+            for request in soon:
+                request.try_complete()

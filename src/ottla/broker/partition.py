@@ -56,6 +56,12 @@ class Partition(Waitable):
     def is_following(self) -> bool:
         return self.leader is None and self.leader_id >= 0 and not self.is_offline
 
+    def resign(self) -> None:
+        """Followers whose fetches wait here are told at once that they wait for nothing."""
+        leader, self.leader = self.leader, None
+        if leader is not None:
+            leader.wake_followers()
+
     def check_leader_epoch(self, epoch: int) -> None:
         """Fences a client that follows another leader than this one; -1 means it does not say (KIP-320)."""
         if epoch >= 0 and epoch != self.leader_epoch:

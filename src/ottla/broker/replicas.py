@@ -20,6 +20,7 @@ from ottla.broker.partition import Partition, leader_to_append, not_leader
 from ottla.log.config import LogConfig
 from ottla.log.log_dir import LogDirs
 from ottla.log.partition_log import AppendInfo, Origin, PartitionLog
+from ottla.machines.fetch_session import PartitionKey, SessionWatch
 from ottla.machines.replication.isr import ProposeIsr
 from ottla.machines.replication.leader import PartitionLeader
 from ottla.machines.replication.order_rules import HeldReplica, why_role_refused, why_stop_refused
@@ -165,21 +166,29 @@ class Replicas:
         partition_log = partition.log
         leader.appended(partition_log.log_end_offset)
         self._advance(partition, leader)
+        leader.wake_followers()
 
     def _advance(self, partition: Partition, leader: PartitionLeader) -> None:
         """The one place where what the leader knows to be committed becomes what readers may see."""
         partition_log = partition.log
         if leader.high_watermark != partition_log.high_watermark:
             partition_log.advance_high_watermark(leader.high_watermark)
+            leader.note_for_followers()
         if partition.waiters:
             self._parked.moved(partition)
 
     # Copies
 
     def follower_fetched(
-        self, partition: Partition, replica: int, offset: int, log_start_offset: int, broker_epoch: int
+        self,
+        partition: Partition,
+        replica: int,
+        offset: int,
+        log_start_offset: int,
+        broker_epoch: int,
+        watch: tuple[SessionWatch, PartitionKey] | None = None,
     ) -> None:
-        """A follower asks for `offset`, so it has all before."""
+        """A follower asks for `offset`, so it has all before. `watch` is to be told what happens to the partition."""
         leader = partition.leader
         if leader is None:
             raise not_leader(partition)
@@ -191,6 +200,9 @@ class Replicas:
             now_ms=self._clock.monotonic_ms(),
             lag_ms_max=self.lag_ms_max(),
         )
+        if watch is not None:
+            follower = leader.followers[replica]
+            follower.watch, follower.key = watch
         self._advance(partition, leader)
         if proposal is not None:
             self.propose_isr(partition, proposal)
@@ -209,6 +221,8 @@ class Replicas:
     def isr_changed(self, partition: Partition) -> None:
         if partition.leader is not None:
             self._advance(partition, partition.leader)
+            # Who is not in sync has to be asked again whether it may join.
+            partition.leader.note_for_followers()
 
     def append_from_leader(
         self, partition: Partition, records: memoryview, high_watermark: int, log_start_offset: int
@@ -216,7 +230,7 @@ class Replicas:
         """Stores a leader's batches as they are, and follows what it says is committed and what is gone."""
         partition_log = partition.log
         if records:
-            partition_log.append_as_follower(records, now_ms=self._clock.wall_ms())
+            partition_log.append_fetched(records, now_ms=self._clock.wall_ms())
         committed = min(high_watermark, partition_log.log_end_offset)
         if committed > partition_log.high_watermark:
             partition_log.advance_high_watermark(committed)
@@ -231,7 +245,7 @@ class Replicas:
         for partition in list(self):
             if partition.log.directory.parent == path and not partition.is_offline:
                 partition.is_offline = True
-                partition.leader = None
+                partition.resign()
                 self.following.forget(partition.tp)
                 self._parked.moved(partition)
                 if partition.tp.topic in self._watchers:
@@ -248,7 +262,7 @@ class Replicas:
             self._take_role(partition)
 
     def _take_role(self, partition: Partition) -> None:
-        partition.leader = None
+        partition.resign()
         partition.leader_id = _NOBODY
         self.following.forget(partition.tp)
         self._parked.moved(partition)
@@ -258,6 +272,8 @@ class Replicas:
     def moved(self, partition: Partition) -> None:
         """Something of the partition besides its records has changed: let waiters look."""
         self._parked.moved(partition)
+        if partition.leader is not None:
+            partition.leader.wake_followers()
 
     async def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> dict[TopicPartition, ErrorCode]:
         self.check_controller(request.controller_epoch)
@@ -324,7 +340,7 @@ class Replicas:
                 partition.leads_since = state.leader_epoch
             self._lead(partition, state)
         else:
-            partition.leader = None
+            partition.resign()
             partition.leader_epoch = state.leader_epoch
             self.following.follow(partition)
         partition.has_role = True
@@ -335,6 +351,7 @@ class Replicas:
 
     def _lead(self, partition: Partition, state: LeaderAndIsrPartitionState) -> None:
         partition.log.begin_leader_epoch(state.leader_epoch)
+        partition.resign()
         partition.leader = PartitionLeader(
             local_id=self.broker_id,
             leader_epoch=state.leader_epoch,
@@ -379,7 +396,7 @@ class Replicas:
         if not partitions:
             self._topics.pop(tp.topic, None)
         if partition is not None:
-            partition.leader = None
+            partition.resign()
             self.following.forget(tp)
             self._parked.moved(partition)
             if tp.topic in self._watchers:

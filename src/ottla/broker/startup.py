@@ -242,7 +242,7 @@ def _build(
         broker_epoch=lambda: orders.broker_epoch,
         on_changed=replicas.isr_changed,
     ).propose
-    _follow_config_changes(configs, replicas)
+    _follow_config_changes(configs, replicas, fetchers)
     replicas.on_directory_failed = lambda: tasks.spawn(_tell_of_failed_directory(store, broker_id))
     return Broker(
         broker_id=broker_id,
@@ -319,13 +319,14 @@ def _on_metadata(configs: DynamicConfigs, groups: GroupCoordinator) -> Callable[
     return cluster_changed
 
 
-def _follow_config_changes(configs: DynamicConfigs, replicas: Replicas) -> None:
+def _follow_config_changes(configs: DynamicConfigs, replicas: Replicas, fetchers: ReplicaFetchers) -> None:
     def topic_changed(topic: str) -> None:
         replicas.set_topic_config(topic, configs.log_config(topic))
 
     def broker_changed() -> None:
         for topic in replicas.topics():
             topic_changed(topic)
+        fetchers.reconfigured()
 
     configs.on_topic_changed = topic_changed
     configs.on_broker_changed = broker_changed

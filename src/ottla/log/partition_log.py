@@ -17,6 +17,7 @@ from ottla.base.types import FileSlice, TopicPartition, Uuid
 from ottla.log import lookup
 from ottla.log.append_rules import AppendRules
 from ottla.log.config import LogConfig
+from ottla.log.fetched_batches import read_fetched
 from ottla.log.preparation import prepare_client_batch, prepare_coordinator_batches, split_batches
 from ottla.log.replay import note_completed, read_end_marker
 from ottla.log.segment import Segment
@@ -219,6 +220,28 @@ class PartitionLog(SegmentedLog):
             raise self.failed_to("append to", e) from e
         self.move_end(last_offset + 1, now_ms)
         return first_offset
+
+    def append_fetched(self, records: memoryview, *, now_ms: int = 0) -> None:
+        """Store what a leader has sent: whole batches, and perhaps a part of another, which is left out."""
+        fetched = read_fetched(records, self.log_end_offset, self.epochs.latest_epoch)
+        if not fetched.written:
+            return
+        if fetched.has_control:
+            self.append_as_follower(records[: fetched.size], now_ms=now_ms)
+            return
+        last_offset = fetched.written[-1][1]
+        try:
+            segment = self.segment_for(fetched.size, fetched.first_offset, last_offset, fetched.max_timestamp, now_ms)
+            for epoch, start_offset in fetched.new_epochs:
+                self.epochs.assign(epoch, start_offset)
+            start = segment.write(records[: fetched.size])
+        except OSError as e:
+            raise self.failed_to("append to", e) from e
+        segment.note_batches([(start + position, last, newest) for position, last, newest in fetched.written])
+        for batch in fetched.of_producers:
+            self.producers.apply_batch(*batch)
+        segment.size = start + fetched.size
+        self.move_end(last_offset + 1, now_ms)
 
     def append_as_follower(self, records: memoryview, *, now_ms: int = 0) -> AppendInfo:
         """Store batches as the leader has them. Offsets must go on from the end of this log, gaps are allowed."""

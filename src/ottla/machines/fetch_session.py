@@ -2,11 +2,14 @@
 
 The machine remembers, per session, what is asked of each partition and what the client was last told. It never reads a
 log; the fetch handler asks it which partitions to read and which of the results are worth sending.
+
+A follower's session can have thousands of partitions, nearly all of them idle. Whoever changes one says so
+(`SessionWatch`), and only those are looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.base.errors import ErrorCode, KafkaError
@@ -70,6 +73,30 @@ class _Entry(Generic[A]):
         return news
 
 
+class SessionWatch:
+    """A follower's session, as the partitions see it that it fetches."""
+
+    __slots__ = ("heard_at_ms", "on_moved", "open")
+
+    def __init__(self, now_ms: int) -> None:
+        self.heard_at_ms = now_ms
+        """When its last request came, which spoke for every partition of the session."""
+        self.open: dict[PartitionKey, None] = {}
+        """Partitions that there may be something to tell about. Of the others everything was told, and nothing has
+        happened to them since."""
+        self.on_moved: Callable[[], None] | None = None
+        """Called when the request that waits may have something to wait for no more."""
+
+    def note(self, key: PartitionKey) -> None:
+        """Something to tell with the next reply, but no reason for one."""
+        self.open[key] = None
+
+    def moved(self, key: PartitionKey) -> None:
+        self.open[key] = None
+        if self.on_moved is not None:
+            self.on_moved()
+
+
 class Session(Generic[A]):
     def __init__(self, session_id: int, *, uses_topic_ids: bool, from_follower: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -79,6 +106,7 @@ class Session(Generic[A]):
         self.last_used_ms = now_ms
         self.expected_epoch = next_epoch(INITIAL_EPOCH)
         self.entries: dict[PartitionKey, _Entry[A]] = {}
+        self.watch = SessionWatch(now_ms) if from_follower else None
 
     def why_not(self, head: FetchRequestHead) -> ErrorCode | None:
         """Why an incremental request cannot go on with this session; None if it can."""
@@ -95,6 +123,8 @@ class Session(Generic[A]):
                 self.entries[key] = _Entry(wanted)
             else:
                 entry.asked = wanted
+            if self.watch is not None:
+                self.watch.open[key] = None
         for key in forgotten:
             self.entries.pop(key, None)
 
@@ -118,12 +148,31 @@ class FetchContext(Generic[A]):
     def session_id(self) -> int:
         return self._session.session_id if self._session is not None else NO_SESSION_ID
 
+    @property
+    def watch(self) -> SessionWatch | None:
+        return self._session.watch if self._session is not None else None
+
     def partitions(self) -> Iterator[tuple[PartitionKey, A]]:
-        if self._session is None:
+        """Those that there may be something to tell about."""
+        session = self._session
+        if session is None:
             yield from self._asked
-        else:
-            for key, entry in self._session.entries.items():
+        elif session.watch is None:
+            for key, entry in session.entries.items():
                 yield key, entry.asked
+        else:
+            for key in list(session.watch.open):
+                watched = session.entries.get(key)
+                if watched is None:
+                    del session.watch.open[key]
+                else:
+                    yield key, watched.asked
+
+    def close(self, keys: Iterable[PartitionKey]) -> None:
+        """For a follower's session, after `select`: of these all was told that there is to tell."""
+        if self._session is not None and self._session.watch is not None:
+            for key in keys:
+                self._session.watch.open.pop(key, None)
 
     def select(
         self, results: Sequence[tuple[PartitionKey, R]], has_data: Sequence[bool]
@@ -143,6 +192,9 @@ class FetchContext(Generic[A]):
             if carries and self.is_incremental:
                 # A partition that was served goes to the end, so that a small size limit starves nobody.
                 session.entries[key] = session.entries.pop(key)
+                if session.watch is not None:
+                    session.watch.open.pop(key, None)
+                    session.watch.open[key] = None
         return selected
 
 
@@ -223,6 +275,8 @@ class FetchSessions(Generic[A]):
             del self._sessions[head.session_id]
             return FetchContext(None, (), incremental=False)
         session.last_used_ms = now_ms
+        if session.watch is not None:
+            session.watch.heard_at_ms = now_ms
         session.expected_epoch = next_epoch(session.expected_epoch)
         return FetchContext(session, asked, incremental=True)
 

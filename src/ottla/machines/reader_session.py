@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.base.errors import ErrorCode
@@ -60,6 +60,26 @@ class FetchSession:
             }
         self._known = dict(wanted)
         return SessionRequest(self.session_id, self._epoch, _by_topic(changed), _forgotten_by_topic(forgotten))
+
+    def request_changes(
+        self, changed: Mapping[TopicPartition, Wanted], gone: Iterable[TopicPartition]
+    ) -> SessionRequest:
+        """The same for a reader that knows what has changed since its last request, and looks at nothing else. While
+        the session `is_full`, that is everything."""
+        known = self._known
+        news: dict[TopicPartition, Wanted] = {}
+        forgotten: dict[TopicPartition, Uuid] = {}
+        for partition, entry in changed.items():
+            before = known.get(partition)
+            if before != entry:
+                news[partition] = known[partition] = entry
+                if before is not None and before.topic_id != entry.topic_id:
+                    forgotten[partition] = before.topic_id
+        for partition in gone:
+            dropped = known.pop(partition, None)
+            if dropped is not None:
+                forgotten[partition] = dropped.topic_id
+        return SessionRequest(self.session_id, self._epoch, _by_topic(news), _forgotten_by_topic(forgotten))
 
     def answered(self, error_code: int, session_id: int) -> None:
         if error_code:

@@ -55,6 +55,7 @@ _unpack_header = HEADER_STRUCT.unpack_from
 _pack_up_to_crc = Struct(">qiibI").pack
 _pack_behind_crc = Struct(">hiqqqhii").pack
 _unpack_int32 = _INT32.unpack_from
+_unpack_int64 = _INT64.unpack_from
 _pack_int32_into = _INT32.pack_into
 _pack_int64_into = _INT64.pack_into
 
@@ -156,6 +157,11 @@ def read_header(buf: ReadBuffer, pos: int = 0) -> BatchHeader:
 def peek_attributes(buf: ReadBuffer, pos: int = 0) -> int:
     """The attributes of a batch that nobody has checked yet; 0 where it is too short to have any."""
     return buf[pos + _LOW_ATTRIBUTES_POSITION] if len(buf) > pos + _LOW_ATTRIBUTES_POSITION else 0
+
+
+def peek_first_offset(buf: ReadBuffer) -> int | None:
+    """The offset of the first batch, if one begins in `buf`."""
+    return _unpack_int64(buf)[0] if len(buf) >= HEADER_SIZE else None
 
 
 def iter_headers(buf: ReadBuffer, pos: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:

@@ -170,3 +170,46 @@ def test_without_slots_every_fetch_is_full() -> None:
     context = Client(FetchSessions(0)).fetch([0, 1])
     assert context.session_id == 0
     assert sent(context, {}) == [0, 1]
+
+
+def looked_at(context: FetchContext[Asked]) -> list[int]:
+    return [k[1] for k, _ in context.partitions()]
+
+
+def test_of_a_followers_partitions_only_those_are_looked_at_that_something_has_happened_to() -> None:
+    follower = Client(FetchSessions(10), from_follower=True)
+    context = follower.fetch([0, 1, 2, 3])
+    assert looked_at(context) == [0, 1, 2, 3]
+    sent(context, {}, data={3})
+    context.close([key(0), key(1), key(2)])
+    watch = context.watch
+    assert watch is not None
+    assert looked_at(follower.fetch()) == [3], "what was sent may have been lost on the other side"
+    watch.note(key(1))
+    assert looked_at(follower.fetch([2])) == [3, 1, 2]
+
+
+def test_one_of_a_followers_partitions_that_was_forgotten_is_not_looked_at() -> None:
+    follower = Client(FetchSessions(10), from_follower=True)
+    context = follower.fetch([0, 1])
+    sent(context, {})
+    context.close([key(0), key(1)])
+    follower.fetch(forgotten=[0])
+    assert context.watch is not None
+    context.watch.moved(key(0))
+    assert looked_at(follower.fetch([1])) == [1]
+
+
+def test_a_follower_that_waits_is_called_when_something_moves_and_not_for_notes() -> None:
+    context = Client(FetchSessions(10), from_follower=True).fetch([0])
+    watch, calls = context.watch, []
+    assert watch is not None
+    watch.on_moved = lambda: calls.append(True)
+    watch.note(key(0))
+    assert not calls
+    watch.moved(key(0))
+    assert calls
+
+
+def test_consumers_have_no_watch() -> None:
+    assert Client(FetchSessions(10)).fetch([0]).watch is None

@@ -8,6 +8,7 @@ these know to be committed; a leader sends them to one in their rack, if there i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import Uuid
@@ -53,6 +54,8 @@ def handle(context: RequestContext) -> Outcome:
     attempt = _FetchAttempt(context, plan, session)
     if plan.replica_id >= 0:
         attempt.note_follower()
+        if forgotten:
+            _stop_watching(context, plan.replica_id, forgotten)
     if attempt.is_satisfied() or plan.max_wait_ms <= 0:
         return attempt.reply()
     return _wait_for_records(context, plan, attempt)
@@ -70,8 +73,11 @@ class _FetchAttempt:
         self._bytes = 0
         self._must_reply = False
         self.partitions: list[Partition] = []
-        self._followed: list[tuple[Partition, FetchPartition]] = []
+        self._followed: list[tuple[Partition, PartitionKey, FetchPartition]] = []
         """For followers: what could be read, and where from. One whose log goes another way has nothing of ours."""
+        self.watch = session.watch
+        self._level: list[tuple[PartitionKey, Partition, int]] = []
+        """Of a follower's session: where there is nothing to tell but this high watermark."""
         self._rate = _rate_of(context, plan)
         self._read_all()
 
@@ -79,13 +85,20 @@ class _FetchAttempt:
         """Once per request: what a follower asks for, it has all before."""
         replica = self._plan.replica_id
         replicas = self._context.broker.replicas
-        for partition, wanted in self._followed:
+        watch = self.watch
+        for partition, key, wanted in self._followed:
             replicas.follower_fetched(
-                partition, replica, wanted.fetch_offset, wanted.log_start_offset, self._plan.replica_epoch
+                partition,
+                replica,
+                wanted.fetch_offset,
+                wanted.log_start_offset,
+                self._plan.replica_epoch,
+                None if watch is None else (watch, key),
             )
 
     def is_satisfied(self) -> bool:
-        return self._must_reply or not self.partitions or self._bytes >= self._plan.min_bytes
+        has_nothing = not self.partitions and self.watch is None
+        return self._must_reply or has_nothing or self._bytes >= self._plan.min_bytes
 
     def again(self) -> _FetchAttempt:
         return _FetchAttempt(self._context, self._plan, self._session)
@@ -96,6 +109,8 @@ class _FetchAttempt:
             if throttle_ms:
                 return self._throttled(self._rate, throttle_ms)
         results = self._session.select(self._results, self._carries)
+        # The request itself may have moved a high watermark, which the results do not have.
+        self._session.close(key for key, partition, told in self._level if partition.log.high_watermark == told)
         return _encode(self._context, ErrorCode.NONE, self._session.session_id, results)
 
     def _throttled(self, rate: ByteRate, throttle_ms: int) -> Sequence[Piece]:
@@ -121,7 +136,9 @@ class _FetchAttempt:
                     continue
                 result, size, is_behind = _read(partition, plan, wanted, room - self._bytes, is_first=self._bytes == 0)
                 if plan.replica_id >= 0 and result.diverging_epoch is None:
-                    self._followed.append((partition, wanted))
+                    self._followed.append((partition, key, wanted))
+                    if size == 0 and _is_level(partition, plan.replica_id, wanted):
+                        self._level.append((key, partition, result.high_watermark))
             except KafkaError as e:
                 self._must_reply = True
                 self._add(key, _failed(self._context, key, wanted.partition, e), carries=True)
@@ -147,6 +164,22 @@ class _FetchAttempt:
     def _add(self, key: PartitionKey, result: FetchResult, *, carries: bool) -> None:
         self._results.append((key, result))
         self._carries.append(carries)
+
+
+def _is_level(partition: Partition, replica: int, wanted: FetchPartition) -> bool:
+    """Whether a follower has everything, and is in sync: who is not may join with its next fetch."""
+    leader = partition.leader
+    return wanted.fetch_offset == partition.log.log_end_offset and leader is not None and replica in leader.isr
+
+
+def _stop_watching(context: RequestContext, replica: int, forgotten: Sequence[PartitionKey]) -> None:
+    """What a follower does not fetch any more its session does not speak for."""
+    for topic, index in forgotten:
+        name = topic if isinstance(topic, str) else context.broker.image.topic_name(Uuid(topic))
+        partition = None if name is None else context.broker.replicas.find(name, index)
+        follower = None if partition is None or partition.leader is None else partition.leader.followers.get(replica)
+        if follower is not None:
+            follower.watch = None
 
 
 def _rate_of(context: RequestContext, plan: FetchPlan) -> ByteRate | None:
@@ -305,17 +338,27 @@ class _WaitingFetch:
     def try_complete(self) -> bool:
         attempt = self._attempt.again()
         if attempt.is_satisfied():
-            self._deferred.complete(attempt.reply())
+            self._reply(attempt)
             return True
         return False
 
     def expire(self) -> None:
-        self._deferred.complete(self._attempt.again().reply())
+        self._reply(self._attempt.again())
+
+    def _reply(self, attempt: _FetchAttempt) -> None:
+        if attempt.watch is not None:
+            attempt.watch.on_moved = None
+        self._deferred.complete(attempt.reply())
 
 
 def _wait_for_records(context: RequestContext, plan: FetchPlan, attempt: _FetchAttempt) -> Outcome:
     deferred = Deferred()
-    parked = context.broker.parked.park(_WaitingFetch(attempt, deferred), attempt.partitions, plan.max_wait_ms)
+    waiter = _WaitingFetch(attempt, deferred)
+    if attempt.watch is None:
+        parked = context.broker.parked.park(waiter, attempt.partitions, plan.max_wait_ms)
+    else:
+        parked = context.broker.parked.park_unplaced(waiter, plan.max_wait_ms)
+        attempt.watch.on_moved = partial(context.broker.parked.soon, parked)
     deferred.on_abandoned = parked.forget
     context.let_go_of_frame()
     return deferred

@@ -1,7 +1,7 @@
 """Follows leaders: fetches what they have appended and stores it as it is, header and checksum looked at, nothing else.
 
-One task and one connection per leader broker, whatever the number of partitions: a fetch session tells the leader only
-what has changed. A partition that fails waits by itself.
+A few connections per leader broker (`num.replica.fetchers`), whatever the number of partitions: fetch sessions tell the
+leader only what has changed, and only that is looked at here. A partition that fails waits by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ottla.base.clock import Clock
 from ottla.base.errors import ErrorCode, KafkaError, LogDirError, OttlaError
-from ottla.base.types import TopicPartition
+from ottla.base.types import TopicPartition, Uuid
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.partition import Partition
 from ottla.broker.replicas import Replicas
@@ -31,7 +31,11 @@ from ottla.machines.replication.follower import (
     after_fetch,
     after_offsets,
 )
-from ottla.records.batch import iter_headers
+from ottla.net.connection import Connection
+from ottla.net.limits import OS_DEFAULT
+from ottla.records.batch import peek_first_offset
+from ottla.records.hashing import java_string_hash
+from ottla.wire.api_keys import ApiKey
 from ottla.wire.apis.fetch import FetchablePartitionResponse, FetchRequest, FetchResponse, ReplicaState
 from ottla.wire.apis.list_offsets import (
     ListOffsetsPartition,
@@ -39,13 +43,14 @@ from ottla.wire.apis.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from ottla.wire.header import encode_request_frame, read_response_header
 
 log = logging.getLogger(__name__)
 
 _EARLIEST, _LATEST = -2, -1
-_ANSWER_MARGIN_MS = 30_000
 _FIRST_WAIT_MS = 20
 _IDLE_MS = 60_000
+_NOTHING = memoryview(b"")
 
 
 @dataclass(slots=True, eq=False)
@@ -77,41 +82,80 @@ class ReplicaFetchers:
         self.clock = clock
         self.config = config
         self.broker_epoch = broker_epoch
-        self._by_source: dict[int, _SourceFetcher] = {}
+        self._fetchers: dict[tuple[int, int], _SourceFetcher] = {}
+        """By leader broker, and by number."""
+        self._of: dict[TopicPartition, _SourceFetcher] = {}
+        self._per_source = 1
 
     def follow(self, partition: Partition) -> None:
         """Under the leader and the epoch that the partition has now."""
-        self.forget(partition.tp)
-        if partition.leader_id < 0:
+        tp, source = partition.tp, partition.leader_id
+        if source < 0:
+            self.forget(tp)
             return
-        fetcher = self._by_source.get(partition.leader_id)
+        self._per_source = max(self.config().integer("num.replica.fetchers"), 1)
+        key = source, _fetcher_number(tp, self._per_source)
+        fetcher = self._fetchers.get(key)
         if fetcher is None:
-            fetcher = self._by_source[partition.leader_id] = _SourceFetcher(self, partition.leader_id)
+            fetcher = self._fetchers[key] = _SourceFetcher(self, *key)
+        if self._of.get(tp) is not fetcher:
+            self.forget(tp)
+        self._of[tp] = fetcher
         fetcher.add(partition)
 
     def forget(self, tp: TopicPartition) -> None:
-        for source, fetcher in list(self._by_source.items()):
-            fetcher.remove(tp)
-            if fetcher.is_idle:
-                del self._by_source[source]
-                fetcher.cancel()
+        fetcher = self._of.pop(tp, None)
+        if fetcher is None:
+            return
+        fetcher.remove(tp)
+        if fetcher.is_idle:
+            del self._fetchers[fetcher.key]
+            fetcher.cancel()
+
+    def reconfigured(self) -> None:
+        """Spreads the partitions anew, if the number of connections per leader was changed."""
+        if max(self.config().integer("num.replica.fetchers"), 1) != self._per_source:
+            for fetcher in list(self._fetchers.values()):
+                for partition in fetcher.partitions:
+                    self.follow(partition)
 
     async def stop(self) -> None:
-        fetchers, self._by_source = list(self._by_source.values()), {}
+        fetchers, self._fetchers, self._of = list(self._fetchers.values()), {}, {}
         for fetcher in fetchers:
             fetcher.cancel()
         await asyncio.gather(*(fetcher.task for fetcher in fetchers), return_exceptions=True)
 
 
-class _SourceFetcher:
-    """All that is fetched from one broker."""
+def _fetcher_number(tp: TopicPartition, count: int) -> int:
+    return abs(31 * java_string_hash(tp.topic) + tp.partition) % count
 
-    def __init__(self, owner: ReplicaFetchers, source: int) -> None:
+
+class _SourceFetcher:
+    """What is fetched from one broker over one connection, with one fetch session.
+
+    While all goes well there is no task between a reply and the next request: the reply is stored as it arrives, and
+    the next request, which tells the leader so, is written at once. The task makes connections, and waits.
+    """
+
+    def __init__(self, owner: ReplicaFetchers, source: int, number: int) -> None:
         self._owner = owner
         self._source = source
+        self.key = source, number
         self._followed: dict[TopicPartition, _Followed] = {}
+        self._by_id: dict[tuple[Uuid, int], _Followed] = {}
+        self._resting: dict[TopicPartition, _Followed] = {}
+        """Those that have failed and wait."""
+        self._touched: dict[TopicPartition, None] = {}
+        """What the leader may have to be told about, because it was not told yet or has changed since."""
+        self._asking: list[_Followed] = []
+        """Those whose leader has to say where its log begins and ends before they go on."""
         self._session = FetchSession()
         self._changed = asyncio.Event()
+        self._connection: Connection | None = None
+        self._version = 0
+        self._pause: asyncio.Future[None] | None = None
+        """What the task waits for while requests follow replies: something that needs it, or an error."""
+        self._is_cancelled = False
         self._is_away = False
         """Told once, until it answers again."""
         self.task = asyncio.get_running_loop().create_task(self._run())
@@ -120,28 +164,45 @@ class _SourceFetcher:
     def is_idle(self) -> bool:
         return not self._followed
 
+    @property
+    def partitions(self) -> list[Partition]:
+        return [followed.partition for followed in self._followed.values()]
+
     def add(self, partition: Partition) -> None:
-        self._followed[partition.tp] = _Followed(partition, partition.leader_epoch)
+        self.remove(partition.tp)
+        followed = self._followed[partition.tp] = _Followed(partition, partition.leader_epoch)
+        self._by_id[partition.topic_id, partition.tp.partition] = followed
         self._changed.set()
 
     def remove(self, tp: TopicPartition) -> None:
-        self._followed.pop(tp, None)
+        followed = self._followed.pop(tp, None)
+        if followed is not None:
+            self._by_id.pop((followed.partition.topic_id, tp.partition), None)
+            self._resting.pop(tp, None)
+        self._touched[tp] = None
 
     def cancel(self) -> None:
+        self._is_cancelled = True
         self.task.cancel()
+        if self._connection is not None:
+            # The leader may hold a request of ours, and a successor would wait behind it.
+            self._connection.close()
+
+    # The task
 
     async def _run(self) -> None:
         while True:
-            wanted = self._wanted()
-            if not wanted:
-                await self._wait_for_work()
-                continue
             try:
-                response = await self._fetch(wanted)
-                self._session.answered(response.error_code, response.session_id)
-                if response.error_code == ErrorCode.NONE:
-                    await self._take(response)
-                self._is_away = False
+                if not self._has_work():
+                    await self._wait_for_work()
+                    continue
+                self._connection = await self._connect()
+                self._version = self._connection.version_for(FetchRequest)
+                self._pause = asyncio.get_running_loop().create_future()
+                self._send_next()
+                await self._pause
+                for followed in self._take_asking():
+                    await self._ask_and_go_on(followed)
             except (KafkaError, OSError) as e:
                 if not self._is_away:
                     log.info("replicas cannot be fetched from broker %d for now: %s", self._source, e)
@@ -151,41 +212,91 @@ class _SourceFetcher:
                 log.exception("replicas of broker %d could not be fetched", self._source)
                 await self._start_over()
 
+    async def _connect(self) -> Connection:
+        config, name = self._owner.config(), "replica.socket.receive.buffer.bytes"
+        buffer_bytes = config.integer(name) if name in config.given else OS_DEFAULT
+        return await self._owner.peers.connection(self._source, self._work, receive_buffer_bytes=buffer_bytes)
+
+    @property
+    def _work(self) -> str:
+        return f"fetch-{self.key[1]}"
+
     async def _start_over(self) -> None:
         self._session.dropped()
         await asyncio.sleep(self._backoff_ms() / 1000)
 
+    def _has_work(self) -> bool:
+        self._wake_rested()
+        return len(self._resting) < len(self._followed)
+
     async def _wait_for_work(self) -> None:
         self._changed.clear()
         now_ms = self._owner.clock.monotonic_ms()
-        wait_ms = min((followed.waits_until_ms - now_ms for followed in self._followed.values()), default=_IDLE_MS)
+        wait_ms = min((followed.waits_until_ms - now_ms for followed in self._resting.values()), default=_IDLE_MS)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), max(wait_ms, 1) / 1000)
+
+    def _wake_rested(self) -> None:
+        if self._resting:
+            now_ms = self._owner.clock.monotonic_ms()
+            for tp, followed in list(self._resting.items()):
+                if followed.waits_until_ms <= now_ms:
+                    del self._resting[tp]
+                    self._touched[tp] = None
 
     def _backoff_ms(self) -> int:
         return self._owner.config().integer("replica.fetch.backoff.ms")
 
-    def _wanted(self) -> dict[TopicPartition, Wanted]:
-        now_ms = self._owner.clock.monotonic_ms()
-        max_bytes = self._owner.config().integer("replica.fetch.max.bytes")
-        return {
-            tp: Wanted(
-                followed.partition.topic_id,
-                followed.partition.log.log_end_offset,
+    def _hand_over(self, error: Exception | None = None) -> None:
+        """Lets the task go on."""
+        if self._pause is not None and not self._pause.done():
+            if error is None:
+                self._pause.set_result(None)
+            else:
+                self._pause.set_exception(error)
+
+    # Requests and replies
+
+    def _send_next(self) -> None:
+        connection = self._connection
+        assert connection is not None
+        if not connection.is_writable:
+            self._hand_over(KafkaError("the connection was lost", code=ErrorCode.NETWORK_EXCEPTION))
+            return
+        config = self._owner.config()
+        wait_ms = config.integer("replica.fetch.wait.max.ms")
+        request, version = self._request(config, wait_ms), self._version
+        connection.begin(
+            lambda correlation_id: encode_request_frame(request, version, correlation_id, connection.client_id),
+            self._received,
+            api_key=ApiKey.FETCH,
+            timeout_ms=wait_ms + config.integer("replica.socket.timeout.ms"),
+        )
+
+    def _request(self, config: BrokerConfig, wait_ms: int) -> FetchRequest:
+        max_bytes = config.integer("replica.fetch.max.bytes")
+        if self._session.is_full:
+            touched, self._touched = dict.fromkeys(self._followed), {}
+        else:
+            touched, self._touched = self._touched, {}
+        changed: dict[TopicPartition, Wanted] = {}
+        gone: list[TopicPartition] = []
+        for tp in touched:
+            followed = self._followed.get(tp)
+            if followed is None or tp in self._resting:
+                gone.append(tp)
+                continue
+            partition = followed.partition
+            changed[tp] = Wanted(
+                partition.topic_id,
+                partition.log.log_end_offset,
                 followed.leader_epoch,
                 max_bytes,
-                followed.partition.log.epochs.latest_epoch,
-                followed.partition.log.log_start_offset,
+                partition.log.epochs.latest_epoch,
+                partition.log.log_start_offset,
             )
-            for tp, followed in self._followed.items()
-            if followed.waits_until_ms <= now_ms
-        }
-
-    async def _fetch(self, wanted: dict[TopicPartition, Wanted]) -> FetchResponse:
-        config = self._owner.config()
-        session = self._session.request(wanted)
-        wait_ms = config.integer("replica.fetch.wait.max.ms")
-        request = FetchRequest(
+        session = self._session.request_changes(changed, gone)
+        return FetchRequest(
             replica_state=ReplicaState(replica_id=self._owner.broker_id, replica_epoch=self._owner.broker_epoch()),
             max_wait_ms=wait_ms,
             min_bytes=config.integer("replica.fetch.min.bytes"),
@@ -195,31 +306,60 @@ class _SourceFetcher:
             topics=session.topics,
             forgotten_topics_data=session.forgotten,
         )
-        return await self._owner.peers.request(
-            self._source, request, FetchResponse, work="fetch", timeout_ms=wait_ms + _ANSWER_MARGIN_MS
-        )
 
-    async def _take(self, response: FetchResponse) -> None:
-        names = {followed.partition.topic_id: tp.topic for tp, followed in self._followed.items()}
-        for topic in response.responses:
-            name = names.get(topic.topic_id, topic.topic)
-            for answer in topic.partitions:
-                followed = self._followed.get(TopicPartition(name, answer.partition_index))
-                if followed is not None:
-                    await self._take_one(followed, answer)
-
-    async def _take_one(self, followed: _Followed, answer: FetchablePartitionResponse) -> None:
-        partition = followed.partition
-        records, first = _whole_batches(answer.records)
-        fetched = Fetched(answer.error_code, answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset, first)
+    def _received(self, frame: memoryview | OttlaError) -> None:
+        if self._is_cancelled:
+            return
+        if isinstance(frame, OttlaError):
+            self._hand_over(frame)
+            return
         try:
-            step = after_fetch(fetched, partition.log)
-            if isinstance(step, AskOffsets):
-                step = after_offsets(*await self._ask_offsets(partition), partition.log)
-                records = memoryview(b"")
-                if self._followed.get(partition.tp) is not followed:
-                    return
-            self._perform(followed, step, records, answer)
+            _, position = read_response_header(frame, ApiKey.FETCH, self._version)
+            self._take(FetchResponse.decode(frame, self._version, position)[0])
+            if self._asking or not self._has_work():
+                self._hand_over()
+            else:
+                self._send_next()
+        except Exception as e:
+            self._hand_over(e)
+
+    def _take(self, response: FetchResponse) -> None:
+        self._session.answered(response.error_code, response.session_id)
+        self._is_away = False
+        if response.error_code != ErrorCode.NONE:
+            return
+        for topic in response.responses:
+            for answer in topic.partitions:
+                followed = (
+                    self._followed.get(TopicPartition(topic.topic, answer.partition_index))
+                    if topic.topic
+                    else self._by_id.get((topic.topic_id, answer.partition_index))
+                )
+                if followed is not None:
+                    self._take_one(followed, answer)
+
+    def _take_one(self, followed: _Followed, answer: FetchablePartitionResponse) -> None:
+        partition = followed.partition
+        self._touched[partition.tp] = None
+        records = memoryview(answer.records or b"")
+        fetched = Fetched(
+            answer.error_code,
+            answer.diverging_epoch.epoch,
+            answer.diverging_epoch.end_offset,
+            peek_first_offset(records),
+        )
+        step = after_fetch(fetched, partition.log)
+        if isinstance(step, AskOffsets):
+            self._asking.append(followed)
+        else:
+            self._try(followed, step, records, answer.high_watermark, answer.log_start_offset)
+
+    def _try(
+        self, followed: _Followed, step: Step, records: memoryview, high_watermark: int, log_start_offset: int
+    ) -> None:
+        partition = followed.partition
+        try:
+            self._perform(followed, step, records, high_watermark, log_start_offset)
         except LogDirError as e:
             self._owner.replicas.directory_failed(partition.log.directory.parent, e)
             self.remove(partition.tp)
@@ -227,12 +367,12 @@ class _SourceFetcher:
             self._back_off(followed, getattr(e, "code", ErrorCode.UNKNOWN_SERVER_ERROR), str(e))
 
     def _perform(
-        self, followed: _Followed, step: Step, records: memoryview, answer: FetchablePartitionResponse
+        self, followed: _Followed, step: Step, records: memoryview, high_watermark: int, log_start_offset: int
     ) -> None:
         replicas, partition = self._owner.replicas, followed.partition
         match step:
             case Append():
-                replicas.append_from_leader(partition, records, answer.high_watermark, answer.log_start_offset)
+                replicas.append_from_leader(partition, records, high_watermark, log_start_offset)
                 followed.told_error, followed.wait_ms = ErrorCode.NONE, 0
             case Truncate(offset):
                 _log_cut(partition, offset)
@@ -251,9 +391,26 @@ class _SourceFetcher:
             followed.told_error = code
         followed.wait_ms = min(max(2 * followed.wait_ms, _FIRST_WAIT_MS), self._backoff_ms())
         followed.waits_until_ms = self._owner.clock.monotonic_ms() + followed.wait_ms
+        self._resting[followed.partition.tp] = followed
+
+    # Where the leader's log begins and ends
+
+    def _take_asking(self) -> list[_Followed]:
+        asking, self._asking = self._asking, []
+        return asking
+
+    async def _ask_and_go_on(self, followed: _Followed) -> None:
+        partition = followed.partition
+        try:
+            start_offset, end_offset = await self._ask_offsets(partition)
+        except (OttlaError, OSError) as e:
+            self._back_off(followed, getattr(e, "code", ErrorCode.UNKNOWN_SERVER_ERROR), str(e))
+            return
+        if self._followed.get(partition.tp) is followed:
+            step = after_offsets(start_offset, end_offset, partition.log)
+            self._try(followed, step, _NOTHING, partition.log.high_watermark, partition.log.log_start_offset)
 
     async def _ask_offsets(self, partition: Partition) -> tuple[int, int]:
-        """Where the leader's log begins and ends."""
         found = []
         for timestamp in (_EARLIEST, _LATEST):
             asked = ListOffsetsPartition(
@@ -268,8 +425,8 @@ class _SourceFetcher:
                     topics=[ListOffsetsTopic(name=partition.tp.topic, partitions=[asked])],
                 ),
                 ListOffsetsResponse,
-                work="fetch",
-                timeout_ms=_ANSWER_MARGIN_MS,
+                work=self._work,
+                timeout_ms=self._owner.config().integer("replica.socket.timeout.ms"),
             )
             answer = response.topics[0].partitions[0]
             if answer.error_code != ErrorCode.NONE:
@@ -285,13 +442,3 @@ def _log_cut(partition: Partition, offset: int) -> None:
         log.error("%s; %d records were committed and are gone, for the leader has lost them", cut, lost)
     else:
         log.info("%s", cut)
-
-
-def _whole_batches(records: bytes | memoryview | None) -> tuple[memoryview, int | None]:
-    """Without the part of a batch that may be at the end; and the offset of the first, if there is one."""
-    view = memoryview(records or b"")
-    end, first = 0, None
-    for position, header in iter_headers(view):
-        first = header.base_offset if first is None else first
-        end = position + header.size
-    return view[:end], first

@@ -13,6 +13,7 @@ from typing import TypeVar
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import Endpoint
 from ottla.net.connection import Connection
+from ottla.net.limits import OS_DEFAULT
 from ottla.wire.message import Request, Response
 
 R = TypeVar("R", bound=Response)
@@ -33,7 +34,7 @@ class Peers:
         self, broker_id: int, message: Request, response_class: type[R], *, work: str, timeout_ms: int
     ) -> R:
         """Raises KafkaError if the broker cannot be reached or does not answer in time."""
-        connection = await self._connection(broker_id, work)
+        connection = await self.connection(broker_id, work)
         return await connection.request(message, response_class, timeout_ms=timeout_ms)
 
     def close(self) -> None:
@@ -42,7 +43,8 @@ class Peers:
             connection.close()
         self._connections.clear()
 
-    async def _connection(self, broker_id: int, work: str) -> Connection:
+    async def connection(self, broker_id: int, work: str, *, receive_buffer_bytes: int = OS_DEFAULT) -> Connection:
+        """For who has many requests of this kind; raises KafkaError if there is none."""
         key = (broker_id, work)
         async with self._connecting.setdefault(key, asyncio.Lock()):
             address = self._find_address(broker_id)
@@ -54,7 +56,11 @@ class Peers:
             if found is not None:
                 found.close()
             made = await Connection.connect(
-                address.host, address.port, client_id=self._client_id, connect_timeout_ms=_CONNECT_TIMEOUT_MS
+                address.host,
+                address.port,
+                client_id=self._client_id,
+                connect_timeout_ms=_CONNECT_TIMEOUT_MS,
+                receive_buffer_bytes=receive_buffer_bytes,
             )
             try:
                 await made.negotiate()

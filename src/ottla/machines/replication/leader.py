@@ -9,12 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
+from ottla.base.types import Uuid
 from ottla.machines.replication.isr import Committed, IsrState, PendingGrowth, PendingShrink, ProposeIsr
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_EPOCH = -1
 NEVER_MS = -(1 << 62)
+
+
+PartitionKey = tuple[str | Uuid, int]
+
+
+class FollowerSession(Protocol):
+    """What a follower fetches with: it is told what happens to its partitions, and looks at no others."""
+
+    heard_at_ms: int
+    """When its last request came, which spoke for all of its partitions."""
+
+    def note(self, key: PartitionKey) -> None: ...
+
+    def moved(self, key: PartitionKey) -> None: ...
 
 
 @dataclass(slots=True)
@@ -29,6 +45,11 @@ class FollowerPosition:
     """Of the registration under which it has fetched."""
     _fetched_at_ms: int = NEVER_MS
     _leader_end_at_fetch: int = UNKNOWN_OFFSET
+    watch: FollowerSession | None = None
+    """The session it fetches this partition with, if it has one. While the partition is idle its requests do not name
+    it, and are fetches of it nevertheless."""
+    key: PartitionKey = ("", 0)
+    """What the partition is called there."""
 
     def fetched(self, offset: int, log_start_offset: int, leader_end_offset: int, now_ms: int) -> None:
         """It asks for `offset`, so it has all before. Under a steady load it never has everything: having what was
@@ -94,6 +115,11 @@ class PartitionLeader:
 
     def appended(self, log_end_offset: int) -> int:
         """The leader's own log has grown; returns the high watermark."""
+        for follower in self.followers.values():
+            watch = follower.watch
+            if watch is not None and follower.log_end_offset == self.log_end_offset:
+                # Until now it had everything, and its session has said so with every request.
+                follower.caught_up_at_ms = max(follower.caught_up_at_ms, watch.heard_at_ms)
         self.log_end_offset = log_end_offset
         return self._advance()
 
@@ -162,6 +188,19 @@ class PartitionLeader:
         self.min_insync_replicas = count
         self._refresh()
         return self.high_watermark
+
+    # Followers that wait
+
+    def note_for_followers(self) -> None:
+        """There is something to tell them with their next reply."""
+        for follower in self.followers.values():
+            if follower.watch is not None:
+                follower.watch.note(follower.key)
+
+    def wake_followers(self) -> None:
+        for follower in self.followers.values():
+            if follower.watch is not None:
+                follower.watch.moved(follower.key)
 
     # What follows
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.machines.fetch_session import SessionWatch
 from ottla.machines.replication.isr import ProposeIsr
 from ottla.machines.replication.leader import PartitionLeader
 
@@ -258,3 +259,17 @@ def test_nothing_is_committed_that_a_member_of_the_in_sync_set_may_lack(steps: l
         assert machine.high_watermark >= before
         may_lead = agreed | (proposed or frozenset())
         assert all(has[member] >= machine.high_watermark for member in may_lead)
+
+
+def test_a_session_speaks_for_partitions_that_it_does_not_name() -> None:
+    """An idle partition is fetched once; the follower goes on fetching others."""
+    machine = leader({1, 2})
+    fetch(machine, 2, 10)
+    watch = SessionWatch(now_ms=0)
+    machine.followers[2].watch = watch
+    watch.heard_at_ms = 10 * LAG_MS
+    machine.appended(11)
+    assert machine.check_lag(11 * LAG_MS, LAG_MS) is None, "it had everything when it was last heard of"
+    watch.heard_at_ms = 20 * LAG_MS
+    machine.appended(12)
+    assert machine.check_lag(11 * LAG_MS + 1, LAG_MS) is not None, "it has been asking for others ever since"

@@ -91,7 +91,6 @@ OPTIONS = (
         "How many connections a follower uses to fetch from each leader broker.",
         importance="high",
         update=_CLUSTER,
-        no_effect=NOT_YET,
     ),
     Option(
         "replica.fetch.max.bytes",
@@ -147,17 +146,15 @@ OPTIONS = (
         "replica.socket.timeout.ms",
         Type.INT,
         30000,
-        "How long a follower waits for data on its connection to a leader.",
+        "How long a follower waits for an answer on its connection to a leader, besides `replica.fetch.wait.max.ms`.",
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "replica.socket.receive.buffer.bytes",
         Type.INT,
         65536,
-        "Receive buffer of the connections followers fetch through.",
+        "Receive buffer of the connections followers fetch through. If it is not set, the system chooses.",
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "replica.selector.class",
