@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from ottla.base.errors import StartError
 from ottla.metadata.served.address import SOCKET_NAME, short_path
@@ -16,7 +17,7 @@ from ottla.metadata.served.client import ServedStore
 from ottla.metadata.served.frames import encode
 from ottla.metadata.served.server import StoreServer
 from ottla.metadata.store import Create, SessionEvent, StoreFailedError
-from tests.waiting import run_async, until
+from tests.waiting import in_time, run_async, until
 
 LONG_MS = 60_000
 
@@ -62,6 +63,24 @@ def test_a_client_that_is_heard_of_keeps_its_session(tmp_path: Path) -> None:
         await store.close()
 
     served(tmp_path, scenario)
+
+
+def test_a_call_right_after_the_connection_was_lost_fails_as_any_other(tmp_path: Path) -> None:
+    """On the brokers' event loop, which does not take writes to a closed connection."""
+
+    async def run() -> None:
+        server = await StoreServer.start(tmp_path)
+        store = await ServedStore.connect(tmp_path, session_timeout_ms=LONG_MS)
+        assert store._writer is not None and store._task is not None
+        store._task.cancel()  # it would notice
+        store._writer.transport.abort()
+        await asyncio.sleep(0.05)
+        with pytest.raises(StoreFailedError, match="cannot be reached"):
+            await store.get("/kept")
+        await store.close()
+        await server.close()
+
+    uvloop.run(in_time(run()))
 
 
 def test_while_nobody_serves_calls_fail_and_afterwards_they_work(tmp_path: Path) -> None:

@@ -152,7 +152,8 @@ class ServedStore:
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(self._session_timeout_ms / 3000)
-            self._send({"do": "ping", "id": 0})
+            with suppress(StoreFailedError):
+                self._send({"do": "ping", "id": 0})
 
     async def _hang_up(self) -> None:
         writer, self._writer = self._writer, None
@@ -166,7 +167,9 @@ class ServedStore:
                 await writer.wait_closed()
 
     def _send(self, frame: Frame) -> None:
-        if self._writer is None:
+        # Between the loss of the connection and the moment in which `_follow` notices it, a write would be an error of
+        # the event loop's own.
+        if self._writer is None or self._writer.is_closing():
             raise StoreFailedError(_UNREACHABLE)
         self._writer.write(frames.encode(frame))
 
