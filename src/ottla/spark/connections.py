@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
+from ottla.client import sync
 from ottla.client.core.admin.options import ADMIN_OPTIONS
-from ottla.client.sync import Admin
 
 if TYPE_CHECKING:
-    from ottla.client.sync import Consumer
+    from ottla.client.sync import Admin, Consumer
 
     BytesConsumer: TypeAlias = Consumer[bytes | None, bytes | None]
 _Key: TypeAlias = tuple[tuple[str, str], ...]
@@ -37,21 +37,19 @@ def admin_for(client: Mapping[str, str]) -> Admin:
     key = _key(settings)
     with _lock:
         if key not in _admins:
-            _admins[key] = Admin(settings)
+            _admins[key] = sync.Admin(settings)
         return _admins[key]
 
 
 @contextmanager
 def consumer_for(settings: Mapping[str, str]) -> Iterator[BytesConsumer]:
     """A consumer nobody else uses meanwhile. It is kept for the next one, unless something went wrong with it."""
-    from ottla.client.sync import Consumer  # the process that asks for a query's offsets has no use for it
-
     settings = {**_DEFAULTS, **settings}
     key = _key(settings)
     with _lock:
         consumer = _idle_consumers.pop(key, None)
     if consumer is None:
-        consumer = Consumer(settings)
+        consumer = sync.Consumer(settings)
     try:
         yield consumer
     except Exception:

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from ottla.base.errors import InvalidConfigError, OttlaError
-from ottla.client.sync import Producer
+from ottla.client import sync
 from ottla.spark.connections import FAIL_FAST, admin_for
 from ottla.spark.sink_options import Delivery, SinkOptions
 from ottla.spark.sink_rows import Rows
@@ -166,7 +166,7 @@ def _write_plainly(options: SinkOptions, batches: Iterable[Any]) -> TaskResult:
     rows = Rows(batches, options.topic)
     if rows.are_none:
         return TaskResult(0)
-    with Producer({**FAIL_FAST, **options.producer}) as producer:
+    with sync.Producer({**FAIL_FAST, **options.producer}) as producer:
         return TaskResult(rows.send(producer))
 
 

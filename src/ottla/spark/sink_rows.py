@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.base.types import TopicPartition
-from ottla.client.core.producer.encoded_batch import SentRows
-from ottla.client.sync import Producer, TableFuture
 from ottla.spark.sink_options import SinkSchemaError
+
+if TYPE_CHECKING:
+    from ottla.client.core.producer.encoded_batch import SentRows
+    from ottla.client.sync import Producer, TableFuture
 
 
 class Rows:

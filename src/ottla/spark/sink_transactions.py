@@ -33,18 +33,22 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.base.errors import ErrorCode, OttlaError
 from ottla.base.types import TopicPartition
+from ottla.client import sync
 from ottla.client.core.consumer.cursors import OffsetAndMetadata
 from ottla.client.core.producer.transaction import PreparedTransaction
 from ottla.client.errors import ClientError
-from ottla.client.sync import Admin, Producer
 from ottla.spark.connections import FAIL_FAST, admin_for
 from ottla.spark.sink_rows import Rows
+
+if TYPE_CHECKING:
+    from ottla.client.sync import Admin, Producer
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +112,7 @@ def write_task(
         return TaskResult(0)
     topic = rows.first_topic
     name = f"{batch.sink}-{task}"
-    with Producer({**FAIL_FAST, **producer_settings, "transactional.id": name}) as producer:
+    with sync.Producer({**FAIL_FAST, **producer_settings, "transactional.id": name}) as producer:
         producer.init_transactions()
         _check_wanted(admin_settings, batch.sink, batch.planned_ms)
         if _marker(admin_settings, name) >= batch.number:
@@ -129,7 +133,7 @@ def write_task_once(
         return TaskResult(0)
     topic = rows.first_topic
     name = f"{job}-{task}"
-    with Producer({**FAIL_FAST, **producer_settings, "transactional.id": name}) as producer:
+    with sync.Producer({**FAIL_FAST, **producer_settings, "transactional.id": name}) as producer:
         producer.init_transactions()
         _check_wanted(admin_settings, job, planned_ms)
         return _prepare(producer, name, TopicPartition(topic, 0), None, rows)

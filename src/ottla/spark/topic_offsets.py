@@ -6,14 +6,10 @@ Answers are about one moment and are not kept. The client asks again by itself, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.base.errors import ErrorCode, InvalidConfigError, OttlaError
 from ottla.base.types import TopicPartition, Uuid
-from ottla.client.core.admin.outcomes import Outcomes
-from ottla.client.core.admin.types import TopicDescription
-from ottla.client.core.consumer.cursors import OffsetAndMetadata
-from ottla.client.sync import Admin
 from ottla.spark.connections import admin_for
 from ottla.spark.data_loss import report_loss
 from ottla.spark.offset_places import (
@@ -31,6 +27,12 @@ from ottla.spark.offset_places import (
 )
 from ottla.spark.offsets import Offsets
 from ottla.spark.options import SourceOptions
+
+if TYPE_CHECKING:
+    from ottla.client.core.admin.outcomes import Outcomes
+    from ottla.client.core.admin.types import TopicDescription
+    from ottla.client.core.consumer.cursors import OffsetAndMetadata
+    from ottla.client.sync import Admin
 
 K = TypeVar("K")
 V = TypeVar("V")

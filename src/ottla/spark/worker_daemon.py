@@ -20,24 +20,25 @@ _WITHOUT_THREADS = {
     "OMP_NUM_THREADS": "1",  # Spark's own setting for tasks; numpy's algebra would have as many threads
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
-
-
-_FOR_SINKS = ("ottla.spark.sink",)
-_FOR_TASKS = (*_FOR_SINKS, "ottla.client.sync.consumer.consumer", "ottla.client.sync.producer.producer")
+_SINK, _ADMIN = "ottla.spark.sink", "ottla.client.sync.admin.admin"
+_CLIENTS = ("ottla.client.sync.consumer.consumer", "ottla.client.sync.producer.producer")
+_NEEDED = {
+    "pyspark.worker": (_SINK, _ADMIN, *_CLIENTS),
+    "pyspark.sql.worker.write_into_data_source": (_SINK,),
+    "pyspark.sql.worker.commit_data_source_write": (_SINK, _ADMIN),
+    "pyspark.sql.worker.python_streaming_sink_runner": (_SINK, _ADMIN),
+}
+_WITH_ARROW = ("pyspark.worker", "pyspark.sql.worker.write_into_data_source")
+"""Others load pyarrow themselves, or do without: half of what they take to start would be that."""
 
 
 def load_worker(module: str) -> None:
-    """Loads what forks are to run, and pyarrow with it, unless the environment asks for threads."""
-    needed: tuple[str, ...] = ()
-    if module == "pyspark.worker":
-        needed = _FOR_TASKS
-    elif "write" in module or "sink" in module:
-        needed = _FOR_SINKS
-    for name in needed:
+    """Loads what forks are to run, and pyarrow if they use it, unless the environment asks for threads."""
+    for name in _NEEDED.get(module, ()):
         import_module(name)
     if all(os.environ.setdefault(name, text) == text for name, text in _WITHOUT_THREADS.items()):
-        import pyarrow  # noqa: F401
-
+        if module in _WITH_ARROW:
+            import pyarrow  # noqa: F401
         import_module(module)
 
 

@@ -71,22 +71,27 @@ def test_workers_are_forked_from_our_daemon() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "environment", "is_loaded"),
+    ("module", "environment", "loaded"),
     [
-        ("pyspark.worker", {}, True),
-        ("pyspark.sql.worker.plan_data_source_read", {}, True),
-        ("pyspark.sql.worker.python_streaming_sink_runner", {}, True),
-        ("pyspark.sql.worker.write_into_data_source", {}, True),
-        ("pyspark.worker", {"OMP_NUM_THREADS": "2"}, False),
+        ("pyspark.worker", {}, "pyarrow admin worker"),
+        ("pyspark.sql.worker.lookup_data_sources", {}, "worker"),
+        ("pyspark.sql.worker.create_data_source", {}, "worker"),
+        ("pyspark.sql.worker.plan_data_source_read", {}, "pyarrow worker"),
+        ("pyspark.sql.worker.python_streaming_sink_runner", {}, "admin worker"),
+        ("pyspark.sql.worker.commit_data_source_write", {}, "admin worker"),
+        ("pyspark.sql.worker.write_into_data_source", {}, "pyarrow worker"),
+        ("pyspark.worker", {"OMP_NUM_THREADS": "2"}, "admin"),
     ],
 )
-def test_the_daemon_starts_no_threads(module: str, environment: dict[str, str], is_loaded: bool) -> None:
-    """Its forks would be without them."""
+def test_the_daemon_loads_what_its_forks_use_and_starts_no_threads(
+    module: str, environment: dict[str, str], loaded: str
+) -> None:
+    """A fork would be without the threads, and what is not used delays the first of them."""
     pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
     code = (
         "import pathlib, sys; from ottla.spark.worker_daemon import load_worker; load_worker(sys.argv[1]);"
-        "print(len(list(pathlib.Path('/proc/self/task').iterdir())),"
-        " *('pyarrow' in sys.modules, sys.argv[1] in sys.modules))"
+        "found = {'pyarrow': 'pyarrow', 'admin': 'ottla.client.aio.admin.admin', 'worker': sys.argv[1]};"
+        "print(len(list(pathlib.Path('/proc/self/task').iterdir())), *(n for n in found if found[n] in sys.modules))"
     )
     kept = {name: text for name, text in os.environ.items() if name not in ("OMP_NUM_THREADS", "JE_ARROW_MALLOC_CONF")}
     done = subprocess.run(
@@ -97,4 +102,4 @@ def test_the_daemon_starts_no_threads(module: str, environment: dict[str, str], 
         timeout=PATIENCE_S,
         check=True,
     )
-    assert done.stdout.split() == ["1", str(is_loaded), str(is_loaded)]
+    assert done.stdout.split() == ["1", *loaded.split()]
