@@ -80,6 +80,12 @@ def event_sourcing(chance: random.Random, at: datetime) -> Iterator[Record]:
         yield Record("accounts.events", account, event)
 
 
+def state_backup(chance: random.Random, at: datetime) -> Iterator[Record]:
+    while True:
+        wallet = f"wallet-{chance.randrange(10)}"
+        yield Record("wallet.payments", wallet, {"wallet": wallet, "amount": chance.randrange(-50, 100)})
+
+
 def offsets_in_database(chance: random.Random, at: datetime) -> Iterator[Record]:
     while True:
         customer = chance.choice(["ann", "bob", "cy", "dee"])
@@ -94,6 +100,7 @@ FEEDS: dict[str, Feed] = {
         activity_tracking,
         stream_processing,
         event_sourcing,
+        state_backup,
         offsets_in_database,
     )
 }

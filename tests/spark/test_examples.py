@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import uuid
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla import Admin, NewTopic
+from ottla import Producer as OttlaProducer
 from ottla.spark.pipeline import Pipeline
 from tests.broker_process import BrokerProcess
 from tests.spark.postgres import PostgresProcess
@@ -38,6 +40,10 @@ class Example:
         shutil.copytree(EXAMPLES / name, self.directory)
         self._broker = broker
         self._spark = spark
+
+    @property
+    def bootstrap(self) -> str:
+        return self._broker.bootstrap
 
     def topics(self, **partitions: int) -> None:
         with Admin(bootstrap_servers=self._broker.bootstrap) as admin:
@@ -236,6 +242,53 @@ def test_event_sourcing(example: Example) -> None:
     example.leave_out("  answers: {from: answers, to: answers}")
     example.run(("checkpoint", "rebuilt"), ("sinks.balances.url", "sqlite:rebuilt.db"))
     assert example.rows("rebuilt.db", query) == balances
+
+
+@pytest.mark.timeout(600)
+@uses("state_backup")
+def test_state_backup(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint is lost twice: after a good end, and after a run that left a transaction open."""
+    compacted = {"cleanup.policy": "compact"}
+    with Admin(bootstrap_servers=example.bootstrap) as admin:
+        names = ["wallet.payments", "wallet.receipts", "wallet.balances"]
+        admin.create_topics([NewTopic(name, 2, configs=compacted if "bal" in name else {}) for name in names]).check()
+
+    def pay(*payments: tuple[str, int]) -> None:
+        records = [{"wallet": wallet, "amount": amount} for wallet, amount in payments]
+        example.feed("wallet.payments", records, key="wallet")
+
+    pay(("ann", 10), ("bob", 5), ("ann", -3))
+    example.run()
+    pay(("ann", 100), ("cy", 1))
+    with OttlaProducer(
+        bootstrap_servers=example.bootstrap,
+        transactional_id=f"state-backup-balances-{uuid.uuid4()}-0",
+        transaction_timeout_ms=600_000,
+    ) as killed:
+        killed.init_transactions()
+        killed.begin_transaction()
+        never_committed = json.dumps({"balance": 1000, "payments": 9, "up_to": {}}).encode()
+        for partition in range(2):
+            killed.send("wallet.balances", never_committed, key=b"dan", partition=partition).result()
+        example.run()
+        shutil.rmtree(example.directory / "checkpoints")
+        pay(("bob", 2))
+        example.run()  # from the earliest payment on
+    shutil.rmtree(example.directory / "checkpoints")
+    pay(("ann", 1), ("dan", 4))
+    monkeypatch.setenv("START", "group:ottla-pipeline-state-backup-balances")
+    example.run()
+    receipts = [(row["wallet"], row["number"], row["balance"]) for row in example.read("wallet.receipts")]
+    assert sorted(receipts) == [
+        ("ann", 1, 10),
+        ("ann", 2, 7),
+        ("ann", 3, 107),
+        ("ann", 4, 108),
+        ("bob", 1, 5),
+        ("bob", 2, 7),
+        ("cy", 1, 1),
+        ("dan", 1, 4),
+    ]
 
 
 @uses("log_collection")

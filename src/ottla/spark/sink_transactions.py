@@ -60,6 +60,7 @@ _GONE = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
+_QUERY_ID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _NOTED_AT = TopicPartition("__consumer_offsets", 0)
 """A note needs a partition that exists, and when a batch is given up nobody may know yet where its rows went."""
 
@@ -298,6 +299,13 @@ def forget_batches(admin: Admin, sink: str, committed: int, *, keep_plan: bool) 
 def abort_open(admin: Admin, sink: str) -> None:
     """Ends what a sink that nobody writes to any more has left open: readers would wait for it."""
     _shut_out(admin, lambda name: _is_task_of(sink, name), states=["Ongoing"])
+
+
+def end_left_over(admin: Admin, sink_id: str) -> None:
+    """Aborts what other queries of this sink have left open: nobody goes on from their checkpoints any more. Readers
+    would wait for the end of these transactions, and not be shown what was committed after they had begun."""
+    task_of_any_query = re.compile(rf"{re.escape(sink_id)}-{_QUERY_ID}-\d+")
+    _shut_out(admin, lambda name: task_of_any_query.fullmatch(name) is not None, states=["Ongoing"])
 
 
 def _shut_out(admin: Admin, is_meant: Callable[[str], bool], *, states: Sequence[str]) -> None:

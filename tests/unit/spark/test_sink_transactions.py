@@ -24,6 +24,7 @@ from ottla.spark.sink_transactions import (
     abort_batch,
     commit_batch,
     commit_prepared,
+    end_left_over,
 )
 from tests.log_lines import lines_of
 
@@ -255,3 +256,11 @@ def test_that_nobody_can_be_shut_out_is_told(admin: ScriptedAdmin, caplog: pytes
     admin.fence_errors = {"sink-0": ErrorCode.COORDINATOR_NOT_AVAILABLE}
     abort_batch({}, "sink", [None])
     assert "the transaction of sink-0 is left to time" in caplog.text
+
+
+def test_what_a_query_with_a_lost_checkpoint_has_left_open_is_ended(admin: ScriptedAdmin) -> None:
+    lost, other = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+    left = [f"shop-totals-{lost}-0", f"shop-totals-{other}-12"]
+    admin.listed = [*left, f"shop-{lost}-0", f"shop-totals-{lost}", "shop-totals-0", f"my-shop-totals-{lost}-0"]
+    end_left_over(admin, "shop-totals")  # type: ignore[arg-type]
+    assert admin.asked == [("list", ("Ongoing",)), ("fence", left)]

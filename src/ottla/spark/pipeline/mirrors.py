@@ -28,7 +28,7 @@ from ottla.spark.pipeline.problems import suggestion
 from ottla.spark.pipeline.section import Section
 from ottla.spark.pipeline.topics import admin_settings, find_missing_topics
 from ottla.spark.sink_options import Delivery, SinkOptions
-from ottla.spark.sink_transactions import abort_open, forget_batches
+from ottla.spark.sink_transactions import abort_open, end_left_over, forget_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -237,6 +237,10 @@ class MirrorSink:
     def forget_batches(self, sink_id: str, query_id: str, committed: int, *, keep_plan: bool) -> None:
         with ottla.Admin(admin_settings(self.mirror.target)) as admin:
             forget_batches(admin, f"{sink_id}-{query_id}", committed, keep_plan=keep_plan)
+
+    def end_left_over(self, sink_id: str) -> None:
+        with ottla.Admin(admin_settings(self.mirror.target)) as admin:
+            end_left_over(admin, sink_id)
 
 
 def _known(settings: Mapping[str, str], known: OptionSet) -> dict[str, str]:

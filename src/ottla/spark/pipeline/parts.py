@@ -142,6 +142,10 @@ class RememberingPart(Protocol):
         """Those of a query up to the one that is committed. `keep_plan` keeps what recognises an old checkpoint."""
         ...
 
+    def end_left_over(self, sink_id: str) -> None:
+        """Called for a flow without a checkpoint: what an earlier one of its name has left open is given up."""
+        ...
+
 
 class MovedFlow(NamedTuple):
     """A flow that goes on elsewhere, with a checkpoint that is new but for its offsets."""

@@ -20,6 +20,7 @@ from ottla.base.errors import OttlaError
 from ottla.spark.group_commits import GroupCommits
 from ottla.spark.options import CLIENT_PREFIX
 from ottla.spark.pipeline.failures import is_passing
+from ottla.spark.pipeline.flows.checkpoints import FlowCheckpoint
 from ottla.spark.pipeline.flows.listener import FlowListener
 from ottla.spark.pipeline.flows.tidying import tidy_up
 from ottla.spark.pipeline.flows.watch import FlowWatch
@@ -125,6 +126,10 @@ class Runner:
         for sink in self._model.sinks.values():
             if isinstance(sink.part, PreparingPart):
                 sink.part.prepare()
+        for flow in self._model.flows.values():
+            part = self._model.sinks[flow.sink].part
+            if isinstance(part, RememberingPart) and FlowCheckpoint(self._spark, flow.checkpoint).state() is None:
+                part.end_left_over(f"{self._model.name}-{flow.name}")
 
     def _start_background(self) -> list[Background]:
         parts = [sink.part for sink in self._model.sinks.values()]
@@ -146,7 +151,8 @@ class Runner:
         return None
 
     def _reads_its_own_topics(self) -> bool:
-        written = {sink.part.topic for sink in self._model.sinks.values() if isinstance(sink.part, TopicSink)}
+        sinks = [sink.part for sink in self._model.sinks.values() if isinstance(sink.part, TopicSink)]
+        written = {topic for sink in sinks for topic in sink.topics}
         readers = [source.part for source in self._model.sources.values() if isinstance(source.part, TopicsPart)]
         return any(reader.reads(topic) for reader in readers for topic in written)
 

@@ -20,7 +20,7 @@ from ottla.spark.pipeline.problems import suggestion
 from ottla.spark.pipeline.section import Section
 from ottla.spark.pipeline.topics import admin_settings, client_options, create_topic, find_missing_topics
 from ottla.spark.sink_options import Delivery, SinkOptions, SinkSchemaError
-from ottla.spark.sink_transactions import abort_open, forget_batches
+from ottla.spark.sink_transactions import abort_open, end_left_over, forget_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 class TopicSink:
     def __init__(
-        self, section: Section, topic: str, topic_key: str, partitions: int | None, others: Sequence[str] = ()
+        self, section: Section, topics: Sequence[str], topic_key: str, partitions: int | None, others: Sequence[str] = ()
     ) -> None:
-        """`others` are topics that are made together with it."""
+        """`others` are topics that are made together with those that are written."""
         self._section = section
-        self.topic = topic
+        self.topics = topics
         self._topic_key = topic_key
-        made = () if partitions is None else (topic, *others)
+        made = () if partitions is None else (*topics, *others)
         self.new_topics = [NewTopic(name, partitions or 1) for name in made]
         """Those that are made if they are not there."""
         self.client_options = client_options(section, PRODUCER_OPTIONS)
@@ -45,8 +45,12 @@ class TopicSink:
 
     @classmethod
     def from_section(cls, section: Section) -> Self:
-        made = cls(section, section.take("topic", str), "topic", section.take("create_partitions", int, None))
+        topics = section.take("topics", list[str], []) if "topics" in section else [section.take("topic", str)]
+        made = cls(
+            section, topics, "topics" if "topics" in section else "topic", section.take("create_partitions", int, None)
+        )
         made._format = take_sink_format(section)
+        made._check_topics()
         made._key = section.take("key", str, None)
         made._options = section.take("options", dict[str, str], {})
         delivery = section.take_choice("delivery", [delivery.value for delivery in Delivery], None)
@@ -59,14 +63,23 @@ class TopicSink:
     def for_dead_letters(cls, section: Section, topic: str, redrive_topic: str | None) -> Self:
         """The sink of a source's dead letters; `section` is the source's."""
         others = [] if redrive_topic is None else [redrive_topic]
-        made = cls(section, topic, "dead_letter", section.take("dead_letter_partitions", int, None), others)
+        made = cls(section, [topic], "dead_letter", section.take("dead_letter_partitions", int, None), others)
         for name in list(made.client_options):
             if name.removeprefix(CLIENT_PREFIX) not in PRODUCER_OPTIONS:
                 del made.client_options[name]
         return made
 
+    def _check_topics(self) -> None:
+        section = self._section
+        if "topics" not in section:
+            return
+        if "topic" in section or not self.topics:
+            section.fail("topics", "give it either 'topic', or 'topics' with all that rows may name")
+        if self._format is not None:
+            section.fail("topics", "rows for several topics name theirs in a column 'topic': that needs 'format: raw'")
+
     def check(self) -> Sequence[Finding]:
-        found = find_missing_topics(self.client_options, [] if self.new_topics else [self.topic])
+        found = find_missing_topics(self.client_options, [] if self.new_topics else self.topics)
         from_topic = [self._section.problem(self._topic_key, sentence) for sentence in found]
         return from_topic if self._format is None else [*from_topic, *self._format.check()]
 
@@ -78,7 +91,9 @@ class TopicSink:
 
     def writer(self, frame: DataFrame, *, flow: FlowContext) -> DataStreamWriter:
         rows = self._records(frame)
-        options = {**self.client_options, "sinkId": flow.sink_id, **self._options, "topic": self.topic}
+        options = {**self.client_options, "sinkId": flow.sink_id, **self._options}
+        if self._topic_key != "topics":
+            (options["topic"],) = self.topics
         try:
             SinkOptions.parse(options, rows.schema, default=Delivery.EXACTLY_ONCE)
         except InvalidConfigError as e:
@@ -91,7 +106,7 @@ class TopicSink:
 
     @property
     def rewritten_rows(self) -> str:
-        return f"{self.topic} keeps what was written before, and their rows come a second time"
+        return f"{', '.join(self.topics)} keeps what was written before, and their rows come a second time"
 
     def obstacle_to_move(self) -> str | None:
         return None
@@ -107,6 +122,10 @@ class TopicSink:
         name = f"{self._options.get('sinkId', sink_id)}-{query_id}"
         with ottla.Admin(admin_settings(self.client_options)) as admin:
             forget_batches(admin, name, committed, keep_plan=keep_plan)
+
+    def end_left_over(self, sink_id: str) -> None:
+        with ottla.Admin(admin_settings(self.client_options)) as admin:
+            end_left_over(admin, self._options.get("sinkId", sink_id))
 
     def _records(self, frame: DataFrame) -> DataFrame:
         """Rows with the columns that the data source writes; a format makes a value of all columns."""

@@ -29,13 +29,15 @@ if TYPE_CHECKING:
 _METADATA = ("key", "topic", "partition", "offset", "timestamp", "headers")
 _STREAM_OPTIONS = {"starting_offsets": "startingOffsets", "max_offsets_per_trigger": "maxOffsetsPerTrigger"}
 _SELECTIONS = {"topic": "subscribe", "topics": "subscribe", "pattern": "subscribePattern"}
+_COMMITTED = {f"{CLIENT_PREFIX}isolation.level": "read_committed"}
+"""Unlike a consumer's default: a flow whose source is another flow's sink would take in what that one gives up."""
 BAD_RECORD = "a record cannot be read: "
 
 
 class TopicSource:
     def __init__(self, section: Section) -> None:
         self._section = section
-        self.client_options = client_options(section, CONSUMER_OPTIONS)
+        self.client_options = {**_COMMITTED, **client_options(section, CONSUMER_OPTIONS)}
         self._selection_key = self._take_selection_key()
         self.redrive_topic = section.take("redrive_topic", str, None)
         """Where dead letters of this source alone may be sent back to; one of `topics`."""

@@ -161,6 +161,8 @@ MATRIX = [
         ["p.yaml:25: view clicks: there is a source of this name already", "no view or source 'counts'"],
     ),
     ("  counts:", "  my-counts:", ["p.yaml:25: view my-counts: queries use this name"]),
+    ("topic: results", "topics: [a, b]", ["p.yaml:32: sink results: rows for several topics name theirs in a column"]),
+    ("topic: results", "topic: a\n    topics: [b]", ["p.yaml:33: sink results: give it either 'topic', or 'topics'"]),
     ("    format: json\nflows", "    formt: json\nflows", ["p.yaml:33: sink results: there is no option 'formt'"]),
     (
         "from: counts",
