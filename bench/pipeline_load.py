@@ -25,6 +25,7 @@ from pyspark.sql import functions as f
 import ottla
 from bench.spark_load import seconds_to_read
 from ottla.spark.pipeline import Pipeline
+from ottla.spark.pipeline.flows.report import FlowReport
 from ottla.spark.pipeline.frames import Frames
 from ottla.spark.pipeline.topic_source import TopicSource
 from ottla.spark.sessions import build_session
@@ -60,8 +61,8 @@ def main() -> None:
     servers, place, row_count, rounds, parts, *jars = sys.argv[1:]
     chosen = parts.split(",")
     (Path(place) / AVRO_FILE).write_text(json.dumps(AVRO_SCHEMA))
-    for source_format, value in VALUES.items():
-        fill(servers, f"bench-{source_format}", int(row_count), value)
+    for source_format in {name for part in chosen for name in FORMATS.get(part, ("json",))}:
+        fill(servers, f"bench-{source_format}", int(row_count), VALUES[source_format])
     conf = {"spark.sql.warehouse.dir": f"{place}/warehouse"}
     if jars:
         conf["spark.jars"] = ",".join(jars)
@@ -155,6 +156,8 @@ def _avro_value(number: int, minute: int) -> bytes:
 
 
 VALUES: dict[str, Callable[[int, int], bytes]] = {"json": json_value, "csv": _csv_value, "avro": _avro_value}
+FORMATS = {"csv": ("csv",), "avro": ("avro", "json")}
+"""What parts read; the others read JSON."""
 
 
 # Reading
@@ -232,8 +235,9 @@ class _BatchTimes:
     def __init__(self) -> None:
         self.seconds = 0.0
 
-    def flow_progressed(self, flow: str, progress: Any) -> None:
-        self.seconds += progress.duration_ms / 1000
+    def flow_progressed(self, flow: str, report: FlowReport) -> None:
+        assert report.last is not None
+        self.seconds += report.last.duration_ms / 1000
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_, **__: None

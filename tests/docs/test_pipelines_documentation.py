@@ -13,7 +13,15 @@ from tests.docs.blocks import ROOT, Block, blocks
 
 pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 
-DOCUMENTS = ("docs/pipelines.md", "docs/connect.md", "docs/formats.md", "docs/mirroring.md")
+DOCUMENTS = (
+    "docs/pipelines.md",
+    "docs/connect.md",
+    "docs/formats.md",
+    "docs/mirroring.md",
+    "docs/guarantees.md",
+    "docs/spark-cluster.md",
+    "docs/tuning.md",
+)
 
 
 @pytest.mark.parametrize("block", [block for document in DOCUMENTS for block in blocks(document, "yaml")], ids=str)

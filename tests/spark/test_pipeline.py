@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.spark.pipeline import Pipeline
+from ottla.spark.pipeline.frames import Frames
 from tests.broker_process import BrokerProcess
 from tests.spark.pipelines import Recorder, Topics
 
@@ -315,3 +316,21 @@ def test_a_pipeline_that_reads_its_own_topics_goes_round_until_nothing_is_left(
     )
     Pipeline.from_file(path).run(spark, once=True)
     assert sorted(row["n"] for row in topics.values("c")) == list(range(10))
+
+
+def test_flows_over_one_view_have_plans_of_their_own(spark: Any, spark_broker: BrokerProcess) -> None:
+    """Spark notes things in the parts of a plan while queries run."""
+    pipeline = Pipeline("apart", kafka={"bootstrap.servers": spark_broker.bootstrap})
+    pipeline.source("events", kind="topic", topic="apart", format="json", schema="id BIGINT")
+    pipeline.view("few", sql="SELECT id FROM Many LIMIT 3").view("many", sql="SELECT * FROM events")
+    pipeline.view("other", sql="SELECT id + 1 AS id FROM many")
+    pipeline.sink("out", kind="console").flow("many", "out", name="a").flow("few", "out", name="b")
+    pipeline.flow("other", "out", name="c")
+    model = pipeline.model()
+    frames = Frames(model, spark.newSession())
+    frames.build()
+    frames.separate_flows()
+    leaves = [frames.origin(flow)._jdf.queryExecution().analyzed().collectLeaves() for flow in model.flows.values()]
+    assert [found.size() for found in leaves] == [1, 1, 1]
+    identities = {spark._jvm.System.identityHashCode(found.apply(0)) for found in leaves}
+    assert len(identities) == 3

@@ -60,6 +60,9 @@ def run(
     ] = Output.AUTO,
     json: Annotated[bool, typer.Option("--json", help="the same as --output json")] = False,
     log_file: _LOG = None,
+    save_classes: Annotated[
+        bool, typer.Option("--save-classes", help="keep Java's classes (180 MB), so that later starts are faster")
+    ] = False,
 ) -> None:
     """Run a pipeline until Ctrl-C, or with --once until nothing is left to read."""
     with errors_told():
@@ -71,7 +74,14 @@ def run(
             choose_display(model.name, model.flows, output="json" if json else output) as display,
             _stopped_by_signals() as (stop_with, was_stopped),
         ):
-            pipeline.run(once=once, master=master, log_file=log_file, observer=display, on_start=stop_with)
+            pipeline.run(
+                once=once,
+                master=master,
+                log_file=log_file,
+                observer=display,
+                on_start=stop_with,
+                save_classes=save_classes,
+            )
         if was_stopped():
             raise SystemExit(INTERRUPTED)
 

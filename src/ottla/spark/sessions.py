@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.base.errors import OttlaError
+from ottla.spark.class_archive import find_java, options_to_use
 from ottla.spark.interpreter import find_interpreter
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ def require_spark() -> None:
         import pyspark  # noqa: F401  # only to see whether it is there
     except ImportError:
         raise SparkUnavailableError("pipelines need PySpark; install it with: pip install 'ottla[spark]'") from None
-    home = os.environ.get("JAVA_HOME")
-    if not (home and Path(home, "bin", "java").is_file()) and shutil.which("java") is None:
+    if find_java() is None:
         raise SparkUnavailableError("Spark needs Java 17 or newer; install it, or set JAVA_HOME to where it is")
 
 
@@ -100,19 +100,23 @@ def build_session(
     conf: Mapping[str, str] | None = None,
     log_file: Path | None = None,
     is_short_lived: bool = False,
+    archive_options: str | None = None,
 ) -> SparkSession:
     """A session with our defaults, overridden by `conf`. What Java and the tasks write to their standard error goes to
-    `log_file`, or nowhere. One that is short-lived starts faster, and would work more slowly."""
+    `log_file`, or nowhere. One that is short-lived starts faster, and would work more slowly. `archive_options` are for
+    a Java process that is to write an archive of classes; others use the one there is."""
     require_spark()
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", find_interpreter())
     resolved = with_task_attempts(master or (conf or {}).get("spark.master") or DEFAULT_MASTER)
+    archive = options_to_use() if archive_options is None else archive_options
+    java_options = " ".join(filter(None, [_QUICK_START if is_short_lived else "", archive]))
     settings = {
         **_DEFAULTS,
         **(_LOCAL_DEFAULTS if resolved.startswith("local") else {}),
-        **({"spark.driver.extraJavaOptions": _QUICK_START} if is_short_lived else {}),
+        **({"spark.driver.extraJavaOptions": java_options} if java_options else {}),
         "spark.log.level": "OFF" if log_file is None else "WARN",
         **(conf or {}),
     }

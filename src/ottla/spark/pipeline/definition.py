@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from pyspark.sql import SparkSession
 
+from ottla.spark.class_archive import NewArchive
 from ottla.spark.pipeline.builder import build_model
 from ottla.spark.pipeline.flows.continuity import check_continuity
 from ottla.spark.pipeline.flows.running import flows_run
@@ -141,16 +142,20 @@ class Pipeline:
         log_file: Path | None = None,
         observer: Observer | None = None,
         on_start: Callable[[Runner], None] | None = None,
+        save_classes: bool = False,
     ) -> None:
         """Checks it, and runs it until it is stopped, or with `once` until nothing is left to read.
 
         It runs in a session of its own, of `spark`'s application, of the active one, or of one that is started for it.
-        `on_start` is given the runner, to stop it with. Raises SpecError, or PipelineFailedError.
+        `on_start` is given the runner, to stop it with. With `save_classes`, a Java process that is started for it
+        writes an archive of its classes when it ends, with which others start faster. Raises SpecError, or
+        PipelineFailedError.
         """
         model = self.model()
         _check_parts(model)
-        with flows_run(model), _session_for(model, spark, master, log_file) as session:
+        with flows_run(model), _session_for(model, spark, master, log_file, save_classes=save_classes) as session:
             frames = _checked_frames(model, session)
+            frames.separate_flows()
             sources = _topic_sources(model, frames)
             check_continuity(session, model, sources, note=True)
             runner = Runner(model, frames, sources, session, observer or SilentObserver())
@@ -184,15 +189,18 @@ def _session_for(
     log_file: Path | None,
     *,
     is_short_lived: bool = False,
+    save_classes: bool = False,
 ) -> Iterator[SparkSession]:
     """A session for one pipeline; an application that is started for it ends with it."""
     given = spark or SparkSession.getActiveSession()
+    archive = NewArchive() if save_classes and given is None else None
     application = given or build_session(
         model.name,
         master=master or model.master,
         conf=model.conf,
         log_file=log_file,
         is_short_lived=is_short_lived,
+        archive_options=None if archive is None else archive.options,
     )
     # Temporary views, settings and listeners of one pipeline are not those of another.
     session = application.newSession()
@@ -204,6 +212,8 @@ def _session_for(
     finally:
         if given is None:
             application.stop()
+            if archive is not None:
+                archive.keep()
         else:
             _activate(given)
 

@@ -19,8 +19,8 @@ _PASSING = re.compile(
     r"|OperationalError|DatabaseAwayError|database is locked|AdminShutdown|server closed the connection"
     r"|ExecutorLostFailure|executor \w+ exited|FetchFailed"
     r"|Python worker exited unexpectedly|Python worker failed to connect back"
-    # Flows share views, and so parts of their plans: Spark notes things in one while it serialises the other (its cause
-    # is "Illegal size 5 of collection, expected 6"). Nothing was run or written then.
+    # Spark may note things in a plan while it serialises it (the cause is "Illegal size 5 of collection, expected 6").
+    # `Frames.separate_flows` keeps flows from doing that to each other. Nothing was run or written then.
     r"|Task not serializable",
     re.IGNORECASE,
 )

@@ -6,7 +6,8 @@ any order: a query that names a view which is not made yet is tried again after 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+_WORD = re.compile(r"\w+")
+
 
 class _NotYetError(Exception):
     """A view needs another one that is still to be made."""
@@ -45,16 +48,26 @@ class Frames:
         self._frames: dict[str, DataFrame] = {}
         self._dead_letters: dict[str, DataFrame] = {}
         """By flow. To load them asks a Python process, and both the check and the start want them."""
+        self._separated: dict[str, DataFrame] = {}
+        """By flow, if each has frames of its own."""
         self._failed: set[str] = set()
         self._problems: list[Problem] = []
 
     def build(self) -> None:
         """SpecError tells of all sources, tables and views that are wrong."""
+        self._build({*self._model.sources, *self._model.tables, *self._model.views})
+
+    def _build(self, names: Collection[str]) -> None:
+        for name in self._frames.keys() & set(names):
+            del self._frames[name]
+            self._spark.catalog.dropTempView(name)
         for source in self._model.sources.values():
-            self._load(source.name, source.section, source.part.load)
+            if source.name in names:
+                self._load(source.name, source.section, source.part.load)
         for table in self._model.tables.values():
-            self._load(table.name, table.section, table.part.load_table)
-        self._make_views()
+            if table.name in names:
+                self._load(table.name, table.section, table.part.load_table)
+        self._make_views({name: view for name, view in self._model.views.items() if name in names})
         self._raise_problems()
 
     def check_flows(self) -> None:
@@ -63,6 +76,35 @@ class Frames:
             with self._collecting(flow.section, "from"):
                 self.writer(flow)
         self._raise_problems()
+
+    def separate_flows(self) -> None:
+        """Gives each flow frames that have nothing in common with another's. Spark notes things in the parts of a plan,
+        and cannot serialise it for tasks while it does so for another query: "Task not serializable"."""
+        flows = [flow for flow in self._model.flows.values() if not flow.takes_dead_letters]
+        for number, flow in enumerate(flows):
+            if number:
+                self._build(self._needed_for(flow.origin))
+            self._separated[flow.name] = self._frames[flow.origin]
+
+    def _needed_for(self, origin: str) -> set[str]:
+        """A frame and all that it is made from, or a little more: a query may only look as if it named another one."""
+        every = {*self._model.sources, *self._model.tables, *self._model.views}
+        needed: set[str] = set()
+        waiting = [origin]
+        while waiting:
+            name = waiting.pop()
+            needed.add(name)
+            view = self._model.views.get(name)
+            if view is not None:
+                waiting += self._named_in(view, every) - needed
+        return needed
+
+    def _named_in(self, view: View, every: set[str]) -> set[str]:
+        if view.sql is not None:
+            words = {word.lower() for word in _WORD.findall(view.sql)}
+            return {name for name in every if name.lower() in words}
+        inputs = set(inputs_of(view, find_function(view)))
+        return every if SESSION in inputs else inputs & every
 
     def writer(self, flow: Flow) -> DataStreamWriter:
         """A flow's query, but for its name, checkpoint and trigger."""
@@ -82,7 +124,7 @@ class Frames:
     def origin(self, flow: Flow) -> DataFrame:
         """The rows that a flow brings to its sink."""
         if not flow.takes_dead_letters:
-            return self._frames[flow.origin]
+            return self._separated.get(flow.name, self._frames[flow.origin])
         if flow.name not in self._dead_letters:
             part = self._model.sources[flow.origin].part
             assert isinstance(part, DeadLetterPart)
@@ -114,8 +156,7 @@ class Frames:
 
     # Views
 
-    def _make_views(self) -> None:
-        waiting = dict(self._model.views)
+    def _make_views(self, waiting: dict[str, View]) -> None:
         needs: dict[str, str] = {}
         while waiting:
             before = len(waiting)
