@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
 class TopicSink:
     def __init__(
-        self, section: Section, topics: Sequence[str], topic_key: str, partitions: int | None, others: Sequence[str] = ()
+        self,
+        section: Section,
+        topics: Sequence[str],
+        topic_key: str,
+        partitions: int | None,
+        others: Sequence[str] = (),
     ) -> None:
         """`others` are topics that are made together with those that are written."""
         self._section = section
