@@ -322,7 +322,7 @@ def test_flows_over_one_view_have_plans_of_their_own(spark: Any, spark_broker: B
     """Spark notes things in the parts of a plan while queries run."""
     pipeline = Pipeline("apart", kafka={"bootstrap.servers": spark_broker.bootstrap})
     pipeline.source("events", kind="topic", topic="apart", format="json", schema="id BIGINT")
-    pipeline.view("few", sql="SELECT id FROM Many LIMIT 3").view("many", sql="SELECT * FROM events")
+    pipeline.view("many", sql="SELECT * FROM events").view("few", sql="SELECT id FROM Many WHERE id < 3")
     pipeline.view("other", sql="SELECT id + 1 AS id FROM many")
     pipeline.sink("out", kind="console").flow("many", "out", name="a").flow("few", "out", name="b")
     pipeline.flow("other", "out", name="c")

@@ -30,7 +30,8 @@ _METADATA = ("key", "topic", "partition", "offset", "timestamp", "headers")
 _STREAM_OPTIONS = {"starting_offsets": "startingOffsets", "max_offsets_per_trigger": "maxOffsetsPerTrigger"}
 _SELECTIONS = {"topic": "subscribe", "topics": "subscribe", "pattern": "subscribePattern"}
 _COMMITTED = {f"{CLIENT_PREFIX}isolation.level": "read_committed"}
-"""Unlike a consumer's default: a flow whose source is another flow's sink would take in what that one gives up."""
+"""Unlike a consumer's default: what another flow has written and given up is not taken in, nor are dead letters whose
+way back was given up."""
 BAD_RECORD = "a record cannot be read: "
 
 
@@ -47,9 +48,6 @@ class TopicSource:
         self._metadata = tuple(section.take("metadata", list[str], []))
         self._check_metadata()
         self.dead_letter_topic = section.take("dead_letter", str, None)
-        if self.dead_letter_topic is not None:
-            # Letters come back in transactions, and one that was given up must not be read.
-            self.client_options.setdefault(f"{CLIENT_PREFIX}isolation.level", "read_committed")
         self._sink = self._take_dead_letter_sink()
         self._skips = section.take_choice("bad_records", ("fail", "skip"), "fail") == "skip"
         if self._skips and self._sink is not None:

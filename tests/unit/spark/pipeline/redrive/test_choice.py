@@ -83,10 +83,10 @@ def test_a_source_reads_the_topic_its_letters_come_back_to(pipeline: Pipeline) -
     assert [orders.reads(topic) for topic in ("orders", "orders.again", "orders.bad")] == [True, True, False]
 
 
-def test_what_comes_back_is_read_when_it_is_committed(pipeline: Pipeline) -> None:
+def test_what_others_write_is_read_when_it_is_committed(pipeline: Pipeline) -> None:
     parts = [source.part for source in pipeline.model().sources.values()]
     levels = [part.stream_options.get("kafka.isolation.level") for part in parts if isinstance(part, TopicSource)]
-    assert levels == ["read_committed", "read_committed", None]
+    assert levels == ["read_committed"] * 3
 
 
 def test_one_that_reads_a_pattern_reads_it_too(tmp_path: Path) -> None:
