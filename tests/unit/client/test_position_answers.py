@@ -36,7 +36,7 @@ from .test_silent_broker import FIRST, PATIENCE_S, SECOND, TOPIC, TOPIC_ID, lead
 
 E = ErrorCode
 EARLIEST, LATEST = -2, -1
-ENDS = {EARLIEST: 3, LATEST: 90}
+ENDS = {EARLIEST: 3, LATEST: 90, 0: 0}
 
 
 class World:
@@ -182,6 +182,9 @@ def test_of_several_partitions_only_those_without_an_answer_are_asked_about_agai
             assert asked[0] == [0, 1] and asked[-1] == [1]
             times = await here.consumer.offsets_for_times({FIRST: 500, SECOND: 5000}, timeout=PATIENCE_S)
             assert times == {FIRST: OffsetAndTimestamp(40, 77, 3), SECOND: None}
+            first = await here.consumer.offsets_for_times({FIRST: 0}, timeout=PATIENCE_S)
+            assert first == {FIRST: OffsetAndTimestamp(0, 77, 3)}, "the very first record is one, too"
+            await here.consumer.offsets_for_times({FIRST: 500, SECOND: 5000}, timeout=PATIENCE_S)
             last = here.broker.asked(ListOffsetsRequest)[-1]
             assert [(one.timestamp, one.current_leader_epoch) for one in last.topics[0].partitions] == [
                 (500, -1),
