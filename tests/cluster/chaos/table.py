@@ -85,6 +85,7 @@ def row(row_id: str, what: str, *, gap_s_max: float | None = None) -> Callable[[
 
 def play(row: Row, directory: Path, seed: int, *, short: bool = False) -> Result:
     """Never raises: what went wrong is the verdict. The data of a row that failed are left where they are."""
+    (directory / row.row_id).mkdir()
     scene = Scene(directory / row.row_id, seed, random.Random(f"{row.row_id} {seed}"), short)
     began_s = time.monotonic()
     try:
@@ -98,7 +99,9 @@ def play(row: Row, directory: Path, seed: int, *, short: bool = False) -> Result
         verdict = f"not run: {e}"
     except Exception as e:
         where = traceback.extract_tb(e.__traceback__)[-1]
-        verdict = f"FAILED: {e or type(e).__name__} ({Path(where.filename).name}:{where.lineno})"
+        (scene.directory / "failure.txt").write_text("".join(traceback.format_exception(e)))
+        reason = (str(e) or type(e).__name__).splitlines()[0][:300]
+        verdict = f"FAILED: {reason} ({Path(where.filename).name}:{where.lineno})"
     return Result(row, verdict, time.monotonic() - began_s, scene.figures or Figures(), scene.note)
 
 
