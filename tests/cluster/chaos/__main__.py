@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import random
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -37,6 +38,8 @@ def main() -> int:
     has_failed = any(result.has_failed for result in results)
     if has_failed:
         print(f"seed {seed}; data of what failed are in {directory}", file=sys.stderr)
+    else:
+        shutil.rmtree(directory)
     return int(has_failed)
 
 
