@@ -93,8 +93,9 @@ class ReplicatedRuns:
         idle, fetches, costs = {}, {}, {}
         for partitions in (few, many):
             with our_cluster(self.place / f"growth-{partitions}") as cluster:
-                leaders = [_led_by(IDS[index % len(IDS)]) for index in range(partitions)]
-                cluster.create_topic("growth", leaders)
+                for number in range(partitions // few):
+                    leaders = [_led_by(IDS[index % len(IDS)]) for index in range(few)]
+                    cluster.create_topic(f"growth-{number}", leaders)
                 found = idle_cost(cluster)
                 idle[partitions], fetches[partitions] = found.cpu_percent, found.fetches_per_s
                 costs[partitions] = self._cost_per_message(cluster)
@@ -110,7 +111,7 @@ class ReplicatedRuns:
         spent = []
         for _ in range(3):
             before_s = cluster.cpu_s()
-            self.load("replicate", cluster.ports[IDS[0]], "growth", *shape, requests)
+            self.load("replicate", cluster.ports[IDS[0]], "growth-0", *shape, requests)
             spent.append((cluster.cpu_s() - before_s) / requests * 1e6)
         return statistics.median(spent)
 

@@ -72,6 +72,8 @@ class LogDirs:
         self._disk_lock = threading.RLock()
         # Checkpoints that still name a deleted partition must not be taken for those of a new one of the same name.
         self._stale_checkpoints: set[Path] = set()
+        self._checkpointed: dict[Path, dict[TopicPartition, int]] = {}
+        """What this process has last written to each checkpoint file."""
         self._is_loaded = False
 
     # -- start ---------------------------------------------------------------------------------------------------
@@ -413,8 +415,9 @@ class LogDirs:
                     log.checkpoint_is_behind = False
                 # What is known of a future log must be written down before it counts.
                 logs += self.futures_in(path)
-                write_offsets(path / RECOVERY_POINTS, {log.topic_partition: log.recovery_point for log in logs})
-                write_offsets(path / HIGH_WATERMARKS, {log.topic_partition: log.high_watermark for log in logs})
+                self._checkpoint(path / RECOVERY_POINTS, {log.topic_partition: log.recovery_point for log in logs})
+                self._checkpoint(path / HIGH_WATERMARKS, {log.topic_partition: log.high_watermark for log in logs})
+                # Nearly always empty, and written every time: a disk that has failed is noticed on an idle broker, too.
                 write_offsets(
                     path / LOG_START_OFFSETS,
                     {
@@ -425,6 +428,12 @@ class LogDirs:
                 )
             except OSError as e:
                 raise LogDirError(f"cannot write the checkpoints of {path}: {e.strerror or e}") from e
+
+    def _checkpoint(self, file: Path, offsets: dict[TopicPartition, int]) -> None:
+        """Thousands of idle partitions would be written down every few seconds, to say what the file says."""
+        if self._checkpointed.get(file) != offsets:
+            write_offsets(file, offsets)
+            self._checkpointed[file] = offsets
 
     def close(self, *, clean: bool = True) -> None:
         """Leave the directories, once. After a clean close the next start trusts what it finds."""

@@ -85,6 +85,7 @@ def test_a_directory_whose_checkpoints_cannot_be_written_is_given_up(
         (path / "replication-offset-checkpoint").unlink()
         (path / "replication-offset-checkpoint").mkdir()
         (path / "replication-offset-checkpoint" / "in the way").touch()
+        world.append(second)
         await housekeeping(world).checkpoint()
         assert list(world.log_dirs.failed) == [path]
         assert (first.is_offline, second.is_offline, world.all_failed) == (False, True, False)

@@ -407,3 +407,18 @@ def test_flush_raises_the_recovery_point_only_as_far_as_it_got(directories: Dire
     dirs.checkpoint()
     offsets = read_offsets(directories.paths[0] / "recovery-point-offset-checkpoint")
     assert offsets == {tp(0): 6}
+
+
+def test_checkpoints_that_would_say_the_same_are_not_written_again(directories: Directories) -> None:
+    dirs = directories.open()
+    log = dirs.create(tp(0), TOPIC_ID, CONFIG)
+    path = log.directory.parent
+    dirs.checkpoint_dir(path)
+    file = path / "replication-offset-checkpoint"
+    before = file.stat().st_ino, file.stat().st_mtime_ns
+    dirs.checkpoint_dir(path)
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == before
+    append(log, b"a")
+    log.advance_high_watermark(1)
+    dirs.checkpoint_dir(path)
+    assert read_offsets(file) == {tp(0): 1}
