@@ -6,6 +6,7 @@ takes all roles along, for others may have them by now; with the next one the br
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -19,6 +20,8 @@ from ottla.metadata import paths
 from ottla.metadata.store import Create, Delete, MetadataStore, NodeExistsError, Operation, SessionEvent
 
 log = logging.getLogger(__name__)
+
+RETRY_MS = 500
 
 
 class Registration:
@@ -80,9 +83,15 @@ class Registration:
             self._on_orphaned()
 
     async def _return(self) -> None:
-        try:
-            await self._register()
-            log.info("broker %d is registered again, epoch %d", self._broker_id, self._orders.broker_epoch)
-            await self._controller.campaign()
-        except (StartError, KafkaError) as e:
-            log.error("this broker cannot be registered again: %s", e)
+        """Tries for as long as this session lasts: with the next one it begins anew."""
+        session_id = self._store.session_id
+        while self._store.session_id == session_id:
+            try:
+                await self._register()
+            except (StartError, KafkaError) as e:
+                log.error("this broker cannot be registered again, next try in %d ms: %s", RETRY_MS, e)
+                await asyncio.sleep(RETRY_MS / 1000)
+            else:
+                log.info("broker %d is registered again, epoch %d", self._broker_id, self._orders.broker_epoch)
+                self._controller.look_out()
+                return

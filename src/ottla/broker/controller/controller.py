@@ -29,7 +29,9 @@ from ottla.metadata.store import (
     Create,
     Delete,
     MetadataStore,
+    Node,
     NodeExistsError,
+    NoNodeError,
     Operation,
     Set,
     StoreError,
@@ -109,15 +111,25 @@ class Controller:
         epoch = int(node.data) + 1
         claim = paths.encode_controller(self.broker_id, self._clock.wall_ms())
         operations: list[Operation] = [
+            *([Delete(paths.CONTROLLER)] if self._is_unknowing_owner(await self._store.get(paths.CONTROLLER)) else []),
             Create(paths.CONTROLLER, claim, ephemeral=True),
             Set(paths.CONTROLLER_EPOCH, str(epoch).encode(), node.version),
         ]
         try:
             committed = await self._store.commit(operations)
-        except (NodeExistsError, BadVersionError):
+        except (NodeExistsError, BadVersionError, NoNodeError):
             return False
         await self._take_over(epoch, committed[-1].version)
         return True
+
+    def _is_unknowing_owner(self, node: Node | None) -> bool:
+        """Whether this broker has won a campaign without hearing of it: the answer of the store was lost."""
+        return (
+            node is not None
+            and not self._is_active
+            and node.owner == self._store.session_id
+            and paths.decode_controller(node.data) == self.broker_id
+        )
 
     async def _take_over(self, epoch: int, epoch_version: int) -> None:
         self.epoch, self._epoch_version = epoch, epoch_version
@@ -198,7 +210,7 @@ class Controller:
 
     def stand_by(self) -> Callable[[], None]:
         """Campaigns whenever there is no controller, and resigns as soon as there is another; the result ends that."""
-        return self._store.watch(paths.CONTROLLER, self._controller_touched)
+        return self._store.watch(paths.CONTROLLER, lambda path: self.look_out())
 
     async def stop(self) -> None:
         if self._campaign is not None:
@@ -208,7 +220,8 @@ class Controller:
             self._step_down()
         await asyncio.gather(*(task for task in (worker, self._campaign) if task is not None), return_exceptions=True)
 
-    def _controller_touched(self, path: str) -> None:
+    def look_out(self) -> None:
+        """Campaigns if there is no controller, however often that takes."""
         self._must_look = True
         if self._campaign is None or self._campaign.done():
             self._campaign = asyncio.get_running_loop().create_task(self._look_at_controller())
@@ -220,10 +233,12 @@ class Controller:
                 node = await self._store.get(paths.CONTROLLER)
                 if self._is_active and (node is None or paths.decode_controller(node.data) != self.broker_id):
                     self.resign()
-                if node is None:
+                if node is None or self._is_unknowing_owner(node):
                     await self.campaign()
             except KafkaError as e:
-                log.error("this broker cannot become the controller: %s", e)
+                log.error("this broker cannot become the controller, next try in %d ms: %s", RETRY_MS, e)
+                await asyncio.sleep(RETRY_MS / 1000)
+                self._must_look = True
 
     # Events
 

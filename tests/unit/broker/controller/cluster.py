@@ -68,6 +68,11 @@ class FaultyStore:
         self.children = store.children
         self.tree = store.tree
         self.close = store.close
+        self.on_session = store.on_session
+
+    @property
+    def session_id(self) -> int:
+        return self._store.session_id
 
     async def commit(self, operations: Sequence[Operation]) -> list[Committed]:
         if self.before_commit:

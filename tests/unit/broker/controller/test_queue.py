@@ -11,6 +11,7 @@ import pytest
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition, Uuid
+from ottla.broker.controller import controller as queue
 from ottla.broker.controller import stored_state
 from ottla.machines.cluster.controller import ElectionAsked, ElectionKind, IsrAsked, ProposedIsr
 from ottla.machines.cluster.image import NO_LEADER
@@ -97,6 +98,25 @@ class TestTakingOver:
             await cluster.settle(again)
             state = await cluster.state("t")
             assert (state.leader, state.leader_epoch, state.isr) == (1, 1, [1, 2])
+
+        run(tmp_path, scenario)
+
+    @pytest.mark.parametrize("was_made", [True, False], ids=["only the answer was lost", "nothing was done"])
+    def test_a_campaign_that_fails_is_tried_again(
+        self, tmp_path: Path, was_made: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(queue, "RETRY_MS", 1)
+
+        async def scenario(cluster: Cluster) -> None:
+            await cluster.elected()
+            await cluster.controllers[0].stop()
+            standing_by = cluster.controller(2)
+            end = standing_by.stand_by()
+            cluster.store.lost = [was_made]
+            await cluster.store.behind_its_back(Delete(paths.CONTROLLER))
+            await until(lambda: standing_by.is_active)
+            assert standing_by.epoch == (3 if was_made else 2)
+            end()
 
         run(tmp_path, scenario)
 

@@ -1,0 +1,73 @@
+"""A broker's registration through the sessions of its store."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ottla.base.clock import ManualClock
+from ottla.base.types import Endpoint
+from ottla.broker import registration
+from ottla.broker.registration import Registration
+from ottla.broker.tasks import Tasks
+from ottla.metadata import paths
+from ottla.metadata.embedded import EmbeddedStore
+from ottla.metadata.store import Create
+from tests.unit.broker.controller.cluster import FaultyStore
+from tests.waiting import run_async, until
+
+OWN_PATH = f"{paths.BROKER_IDS}/1"
+
+
+class Roles:
+    """What a session that is lost takes along, and what the next one brings back."""
+
+    def __init__(self) -> None:
+        self.broker_epoch = -1
+        self.seen: list[str] = []
+
+    def resign(self) -> None:
+        self.seen.append("resigned")
+
+    def drop_roles(self) -> None:
+        self.seen.append("no roles")
+
+    def look_out(self) -> None:
+        self.seen.append("looks for a controller")
+
+
+@pytest.mark.parametrize("was_made", [True, False], ids=["only the answer was lost", "nothing was done"])
+def test_a_return_that_fails_is_tried_again(tmp_path: Path, was_made: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "RETRY_MS", 1)
+
+    async def scenario() -> None:
+        store = await EmbeddedStore.open(tmp_path / "m.db")
+        await store.commit([Create(path) for path in ("/brokers", paths.BROKER_IDS)])
+        faulty, roles, tasks = FaultyStore(store), Roles(), Tasks()
+        node = paths.BrokerNode([(Endpoint("PLAINTEXT", "here", 9092), "PLAINTEXT")], None)
+        own = Registration(
+            1,
+            faulty,
+            ManualClock(),
+            tasks,
+            describe=lambda: node,
+            orders=roles,  # type: ignore[arg-type]
+            replicas=roles,  # type: ignore[arg-type]
+            controller=roles,  # type: ignore[arg-type]
+            on_orphaned=lambda: None,
+        )
+        await own.begin()
+        first = roles.broker_epoch
+        faulty.lost = [was_made]
+        await store.expire()
+        await until(lambda: "looks for a controller" in roles.seen)
+        stored = await store.get(OWN_PATH)
+        assert stored is not None
+        assert roles.broker_epoch == stored.created_id > first
+        assert roles.seen == ["resigned", "no roles", "looks for a controller"]
+        await tasks.cancel_all()
+        await store.close()
+
+    run_async(asyncio.wait_for(scenario(), 30))
