@@ -85,6 +85,8 @@ class Controller:
         self._worker: asyncio.Task[None] | None = None
         self._campaign: asyncio.Task[None] | None = None
         self._must_look = False
+        self._campaigning = asyncio.Lock()
+        """While it is held, this broker may own the role in the store and not have it yet."""
         self._gone: dict[str, list[asyncio.Future[None]]] = {}
         self._end_watch: Callable[[], None] = lambda: None
 
@@ -100,12 +102,16 @@ class Controller:
 
     async def campaign(self) -> bool:
         """Tries to become the controller; False if another broker is. Returns when this broker knows its roles."""
+        async with self._campaigning:
+            return await self._try_to_win()
+
+    async def _try_to_win(self) -> bool:
         node = await self._store.get(paths.CONTROLLER_EPOCH)
         if node is None:
             try:
                 await self._store.commit([Create(paths.CONTROLLER_EPOCH, b"0")])
             except NodeExistsError:
-                return await self.campaign()
+                return await self._try_to_win()
             node = await self._store.get(paths.CONTROLLER_EPOCH)
             assert node is not None
         epoch = int(node.data) + 1
@@ -230,11 +236,12 @@ class Controller:
         while self._must_look:
             self._must_look = False
             try:
-                node = await self._store.get(paths.CONTROLLER)
-                if self._is_active and (node is None or paths.decode_controller(node.data) != self.broker_id):
-                    self.resign()
-                if node is None or self._is_unknowing_owner(node):
-                    await self.campaign()
+                async with self._campaigning:
+                    node = await self._store.get(paths.CONTROLLER)
+                    if self._is_active and (node is None or paths.decode_controller(node.data) != self.broker_id):
+                        self.resign()
+                    if node is None or self._is_unknowing_owner(node):
+                        await self._try_to_win()
             except KafkaError as e:
                 log.error("this broker cannot become the controller, next try in %d ms: %s", RETRY_MS, e)
                 await asyncio.sleep(RETRY_MS / 1000)

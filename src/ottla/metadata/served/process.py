@@ -19,7 +19,10 @@ class ServingProcess:
     @property
     def is_gone(self) -> bool:
         if self._descriptor is not None:
-            return bool(select.select([self._descriptor], [], [], 0)[0])
+            # Not select(): a broker has thousands of files open, and that takes only the first 1,024 numbers.
+            watch = select.poll()
+            watch.register(self._descriptor, select.POLLIN)
+            return bool(watch.poll(0))
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
-from ottla.base.errors import KafkaError, StartError
+from ottla.base.errors import KafkaError, OttlaError, StartError
 from ottla.base.ids import Ids
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.node import Broker
 from ottla.broker.startup import Surroundings, start_broker
+from ottla.log.log_dir import LogDirs
 from ottla.metadata.store import MetadataStore
 from ottla.net.limits import ConnectionLimits
 from ottla.net.service import Service
@@ -79,6 +81,8 @@ class SimBroker:
         self._party = Party(self.name)
         self._directory = home / "0"
         self._is_stopping = False
+        self._open_files: list[LogDirs] = []
+        """Of lives that were killed. The system would close them."""
 
     @property
     def is_up(self) -> bool:
@@ -140,9 +144,20 @@ class SimBroker:
         assert self.broker is not None
         self._is_stopping = True
         await self._party.run(asyncio.get_running_loop().create_task, self.broker.stop())
+        self.broker = None
         self._die(power_loss=False)
 
+    def close_files(self) -> None:
+        """At the end of a simulation: what brokers held when they were killed, or when it ended."""
+        if self.broker is not None:
+            self._open_files.append(self.broker.replicas.log_dirs)
+        for log_dirs in self._open_files:
+            with suppress(OSError, OttlaError):
+                log_dirs.close()
+
     def _die(self, *, power_loss: bool) -> int:
+        if self.broker is not None:
+            self._open_files.append(self.broker.replicas.log_dirs)
         self.broker = None
         self._is_stopping = False
         self._party.is_dead = True

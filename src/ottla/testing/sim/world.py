@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import resource
 import shutil
 import tempfile
 from collections import Counter
@@ -124,6 +125,8 @@ class Simulation:
         finally:
             logger.removeHandler(broken)
             logger.level, logger.propagate = was
+            for broker in self.brokers:
+                broker.close_files()
         self._sum_up()
         return self.outcome
 
@@ -218,6 +221,10 @@ class _Failures(logging.Handler):
 
 def simulate(seed: int, events: int, *, say: Callable[[str], None] | None = None) -> Outcome:
     """Raises nothing for a broken promise: the outcome tells."""
+    # What killed brokers had open stays open with their tasks, so the process needs more than the usual thousand.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     home = Path(tempfile.mkdtemp(prefix="ottla-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
     try:
         simulation = Simulation(seed, home, say=say)

@@ -212,6 +212,19 @@ def test_a_value_that_is_cut_off_is_bad_and_its_neighbours_are_not(data: st.Data
     assert error is not None and error.endswith("the value ends too early")
 
 
+def plain(value: object) -> object:
+    """The same moment is written in the same way, whichever of Python's names of UTC it carries."""
+    match value:
+        case datetime.datetime() if value.tzinfo is not None:
+            return value.astimezone(datetime.UTC)
+        case dict():
+            return {key: plain(inner) for key, inner in value.items()}
+        case list():
+            return [plain(inner) for inner in value]
+        case _:
+            return value
+
+
 @given(st.data(), st.lists(st.binary(max_size=40), max_size=20))
 @settings(max_examples=60, deadline=None)
 def test_any_bytes_are_read_as_fastavro_reads_them_or_are_bad(data: st.DataObject, values: list[bytes]) -> None:
@@ -224,4 +237,4 @@ def test_any_bytes_are_read_as_fastavro_reads_them_or_are_bad(data: st.DataObjec
             assert source.tell() == len(value)
             # fastavro does not tell which branch of several it was.
             if "_branch" not in json.dumps(kind.schema):
-                assert repr(found) == repr(kind.shown(expected))
+                assert repr(plain(found)) == repr(plain(kind.shown(expected)))
