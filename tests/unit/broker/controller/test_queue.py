@@ -101,6 +101,28 @@ class TestTakingOver:
 
         run(tmp_path, scenario)
 
+    def test_word_of_its_own_claim_makes_nobody_campaign_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        load = stored_state.load
+
+        async def load_after_a_while(store: MetadataStore) -> stored_state.LoadedState:
+            for _ in range(10):
+                await store.get(paths.CONTROLLER)
+            return await load(store)
+
+        monkeypatch.setattr(stored_state, "load", load_after_a_while)
+
+        async def scenario(cluster: Cluster) -> None:
+            controller = cluster.controller(1)
+            end = controller.stand_by()
+            assert await controller.campaign()
+            await cluster.settle(controller)
+            assert (controller.epoch, controller.is_active) == (1, True)
+            end()
+
+        run(tmp_path, scenario)
+
     @pytest.mark.parametrize("was_made", [True, False], ids=["only the answer was lost", "nothing was done"])
     def test_a_campaign_that_fails_is_tried_again(
         self, tmp_path: Path, was_made: bool, monkeypatch: pytest.MonkeyPatch
