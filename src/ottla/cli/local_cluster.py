@@ -55,7 +55,7 @@ async def _run(options: ClusterOptions) -> int:
     store = await StoreServer.start(options.data)
     brokers = [_BrokerProcess(FIRST_ID + place, options) for place in range(options.brokers)]
     try:
-        await asyncio.gather(*(broker.start() for broker in brokers))
+        await _start_all(brokers)
         _announce(options)
         watching = [asyncio.create_task(broker.look_after(stop)) for broker in brokers]
         await stop.wait()
@@ -68,6 +68,18 @@ async def _run(options: ClusterOptions) -> int:
         await store.close()
         os.close(lock)
     return 0
+
+
+async def _start_all(brokers: Sequence[_BrokerProcess]) -> None:
+    """Raises the StartError of the first that cannot start; the others are not waited for."""
+    starting = [asyncio.create_task(broker.start()) for broker in brokers]
+    try:
+        await asyncio.gather(*starting)
+    except BaseException:
+        for task in starting:
+            task.cancel()
+        await asyncio.gather(*starting, return_exceptions=True)
+        raise
 
 
 def _announce(options: ClusterOptions) -> None:
