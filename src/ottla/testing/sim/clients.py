@@ -101,6 +101,9 @@ class SimClient:
                 await self.pause()
         return self._leaders[tp]
 
+    def epoch_of(self, tp: TopicPartition) -> int:
+        return self._epochs.get(tp, -1)
+
     def forget_leader(self, tp: TopicPartition) -> None:
         self._leaders.pop(tp, None)
 
@@ -253,7 +256,12 @@ class SimReader(SimClient):
 
     async def _fetch(self) -> tuple[int, bytes]:
         leader = await self.leader_of(self.tp)
-        partition = FetchPartition(partition=self.tp.partition, fetch_offset=self.position, partition_max_bytes=1 << 20)
+        partition = FetchPartition(
+            partition=self.tp.partition,
+            current_leader_epoch=self.epoch_of(self.tp),
+            fetch_offset=self.position,
+            partition_max_bytes=1 << 20,
+        )
         request = FetchRequest(
             max_wait_ms=300,
             min_bytes=1,
