@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -20,12 +18,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench import apache_kafka
 from bench.peers import BROKER_COMMAND, first_answer, running
+from tests.ports import free_ports
 
 IDS = (1, 2, 3)
 START_TIMEOUT_S = 120
 _CREATE_TIMEOUT_S = 300
-_FIRST_PORT, _LAST_PORT = 10_000, 32_000
-"""Below those that the system gives to outgoing connections."""
 
 
 @dataclass
@@ -83,7 +80,7 @@ class Cluster:
 @contextmanager
 def our_cluster(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
     """As a user would start it. A broker that is killed stays away."""
-    first_port = _free_ports(len(IDS))
+    first_port = free_ports(len(IDS))
     ports = {broker_id: first_port + place for place, broker_id in enumerate(IDS)}
     command = [*BROKER_COMMAND, "--brokers", str(len(IDS)), "--port", str(first_port), "--data", str(directory)]
     overrides = {"log.segment.delete.delay.ms": "0", **(settings or {})}
@@ -105,7 +102,7 @@ def our_cluster(directory: Path, settings: Mapping[str, str] | None = None) -> I
 def kafka_cluster(libs: Path, directory: Path) -> Iterator[Cluster]:
     """KRaft, with the controller in the first broker."""
     directory.mkdir()
-    first_port = _free_ports(len(IDS) + 1)
+    first_port = free_ports(len(IDS) + 1)
     ports = {broker_id: first_port + 1 + place for place, broker_id in enumerate(IDS)}
     for broker_id in IDS:
         apache_kafka.prepare_node(
@@ -121,20 +118,3 @@ def kafka_cluster(libs: Path, directory: Path) -> Iterator[Cluster]:
             if first_answer(process, ports[broker_id], begun_s, START_TIMEOUT_S) is None:
                 raise RuntimeError(f"broker {broker_id} of {apache_kafka.NAME} did not start")
         yield Cluster(apache_kafka.NAME, ports, {broker_id: process.pid for broker_id, process in nodes.items()})
-
-
-def _free_ports(count: int) -> int:
-    """The first of so many in a row."""
-    while True:
-        first = random.randrange(_FIRST_PORT, _LAST_PORT - count)
-        if all(_is_free(port) for port in range(first, first + count)):
-            return first
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

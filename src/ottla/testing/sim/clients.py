@@ -122,6 +122,15 @@ class SimClient:
                     self._epochs[tp] = partition.leader_epoch
                     self._leaders[tp] = names[partition.leader_id]
 
+    async def find_coordinator(self, key_type: int) -> str:
+        """The name of the broker that coordinates what goes by this client's name."""
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[self.party.name])
+        response = await self.ask(self.any_broker(), request, FindCoordinatorResponse)
+        (found,) = response.coordinators
+        if found.error_code != ErrorCode.NONE:
+            raise KafkaError(code=ErrorCode(found.error_code))
+        return found.host
+
     async def create_topic(self, name: str, partitions: int, configs: dict[str, str]) -> None:
         topic = CreatableTopic(
             name=name,
@@ -301,12 +310,7 @@ class SimGroup(SimClient):
 
     async def _find(self) -> str:
         if self._coordinator is None:
-            request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[self.party.name])
-            response = await self.ask(self.any_broker(), request, FindCoordinatorResponse)
-            (found,) = response.coordinators
-            if found.error_code != ErrorCode.NONE:
-                raise KafkaError(code=ErrorCode(found.error_code))
-            self._coordinator = found.host
+            self._coordinator = await self.find_coordinator(_GROUP)
         return self._coordinator
 
     async def _commit(self, offset: int) -> bool:

@@ -21,7 +21,6 @@ from ottla.wire.apis.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from ottla.wire.apis.end_txn import EndTxnRequest, EndTxnResponse
-from ottla.wire.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _TRANSACTION = 1
@@ -75,12 +74,7 @@ class SimTransactions(SimClient):
 
     async def _find(self) -> str:
         if self._coordinator is None:
-            request = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=[self.party.name])
-            response = await self.ask(self.any_broker(), request, FindCoordinatorResponse)
-            (found,) = response.coordinators
-            if found.error_code != ErrorCode.NONE:
-                raise KafkaError(code=ErrorCode(found.error_code))
-            self._coordinator = found.host
+            self._coordinator = await self.find_coordinator(_TRANSACTION)
         return self._coordinator
 
     async def _new_epoch(self) -> None:
