@@ -202,6 +202,8 @@ class SimStore:
     def receive(self, callback: Callable[[T], None], argument: T) -> None:
         """Something comes from the store, after all that is on its way already; nothing does if the link is cut."""
         if self._network.is_cut(STORE, self._party.name):
+            # However short the cut was: what is missed now has to be looked up afterwards.
+            self._is_out_of_reach = True
             return
         loop = self._network.loop
         self._arrives_s = max(self._arrives_s, loop.time() + self._network.latency_s())
