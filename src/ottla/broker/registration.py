@@ -2,6 +2,7 @@
 
 The node's creation is the broker's epoch: what was meant for an earlier registration is refused. A session that is lost
 takes all roles along, for others may have them by now; with the next one the broker registers anew and is told again.
+It then names its first epoch, too: unlike a broker that was started again, it cannot have lost the tail of its log.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Registration:
         self._replicas = replicas
         self._controller = controller
         self._on_orphaned = on_orphaned
+        self._first_epoch: int | None = None
 
     async def begin(self) -> None:
         """Raises StartError if another live broker has this id."""
@@ -60,7 +62,8 @@ class Registration:
         existing = await self._store.get(self._path)
         if existing is not None and existing.owner == self._store.session_id:
             operations.append(Delete(self._path))
-        operations.append(Create(self._path, self._describe().encode(self._clock.wall_ms()), ephemeral=True))
+        described = self._describe()._replace(first_epoch=self._first_epoch)
+        operations.append(Create(self._path, described.encode(self._clock.wall_ms()), ephemeral=True))
         try:
             await self._store.commit(operations)
         except NodeExistsError:
@@ -71,6 +74,8 @@ class Registration:
         if node is None or node.owner != self._store.session_id:
             raise StartError("the session with the metadata store was lost while this broker registered")
         self._orders.broker_epoch = node.created_id
+        if self._first_epoch is None:
+            self._first_epoch = node.created_id
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.LOST:

@@ -80,6 +80,8 @@ class BrokerNode(NamedTuple):
     endpoints: list[tuple[Endpoint, str]]
     """Each endpoint with the security protocol of its listener."""
     rack: str | None
+    first_epoch: int | None = None
+    """Of a process that has lost a session and registers again: the epoch of its first registration."""
 
     def encode(self, now_ms: int) -> bytes:
         plain = next((e for e, protocol in self.endpoints if protocol == "PLAINTEXT"), None)
@@ -95,6 +97,8 @@ class BrokerNode(NamedTuple):
         }
         if self.rack is not None:
             value["rack"] = self.rack
+        if self.first_epoch is not None:
+            value["first_epoch"] = self.first_epoch
         return _dump(value)
 
     @classmethod
@@ -106,7 +110,7 @@ class BrokerNode(NamedTuple):
             listener, _, address = text.partition("://")
             host, _, port = address.rpartition(":")
             endpoints.append((Endpoint(listener, host.strip("[]"), int(port)), protocols[listener]))
-        return cls(endpoints, value.get("rack"))
+        return cls(endpoints, value.get("rack"), value.get("first_epoch"))
 
 
 def _bracketed(host: str) -> str:

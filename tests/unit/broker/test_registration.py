@@ -60,13 +60,21 @@ def test_a_return_that_fails_is_tried_again(tmp_path: Path, was_made: bool, monk
         )
         await own.begin()
         first = roles.broker_epoch
+        stored = await store.get(OWN_PATH)
+        assert stored is not None and paths.BrokerNode.decode(stored.data).first_epoch is None
         faulty.lost = [was_made]
         await store.expire()
         await until(lambda: "looks for a controller" in roles.seen)
         stored = await store.get(OWN_PATH)
         assert stored is not None
         assert roles.broker_epoch == stored.created_id > first
-        assert roles.seen == ["resigned", "no roles", "looks for a controller"]
+        assert paths.BrokerNode.decode(stored.data).first_epoch == first
+        await store.expire()
+        await until(lambda: roles.seen.count("looks for a controller") == 2)
+        stored = await store.get(OWN_PATH)
+        assert stored is not None
+        assert paths.BrokerNode.decode(stored.data).first_epoch == first, "it is still the same process"
+        assert roles.seen == ["resigned", "no roles", "looks for a controller"] * 2
         await tasks.cancel_all()
         await store.close()
 

@@ -25,14 +25,18 @@ PROTOCOLS = st.sampled_from(("PLAINTEXT", "SSL"))
         unique_by=lambda pair: pair[0].listener,
     ),
     rack=st.none() | st.text(),
+    first_epoch=st.none() | st.integers(0),
 )
-def test_a_broker_is_read_as_it_was_written(endpoints: list[tuple[Endpoint, str]], rack: str | None) -> None:
-    node = BrokerNode(endpoints, rack)
+def test_a_broker_is_read_as_it_was_written(
+    endpoints: list[tuple[Endpoint, str]], rack: str | None, first_epoch: int | None
+) -> None:
+    node = BrokerNode(endpoints, rack, first_epoch)
     data = node.encode(5)
     assert BrokerNode.decode(data) == node
     value = json.loads(data)
     assert (value["version"], value["timestamp"], value.get("rack")) == (5, "5", rack)
     assert ("rack" in value) == (rack is not None)
+    assert ("first_epoch" in value) == (first_epoch is not None)
     plain = [(endpoint.host, endpoint.port) for endpoint, protocol in endpoints if protocol == "PLAINTEXT"]
     assert (value["host"], value["port"]) == (plain[0] if plain else (None, -1))
 

@@ -17,7 +17,7 @@ from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.broker.controller import stored_state
 from ottla.broker.controller.outgoing import BrokerLink, Outgoing
-from ottla.machines.cluster.controller import BrokersChanged, Event, ReplicasFailed, TakenOver, decide
+from ottla.machines.cluster.controller import BrokersChanged, Event, ReplicasFailed, decide
 from ottla.machines.cluster.decision import Decision, tell_everything, tell_roles
 from ottla.machines.cluster.requests import Sender
 from ottla.machines.cluster.state import NO_VERSION, Change, ClusterState, NoteBrokers, RemoveTopic
@@ -149,7 +149,7 @@ class Controller:
                 end()
 
         try:
-            self.state, restarted = await stored_state.load(self._store)
+            self.state, event = await stored_state.load(self._store)
         except BaseException:
             end_watch()
             raise
@@ -163,7 +163,7 @@ class Controller:
             on_failed=self._replicas_failed,
             on_stale=self.resign,
         )
-        taken_over = self._put_first(TakenOver(restarted))
+        taken_over = self._put_first(event)
         self._is_active = True
         self._worker = asyncio.get_running_loop().create_task(self._run())
         log.info("broker %d is the controller, epoch %d", self.broker_id, self.epoch)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.base.types import TopicPartition
+from ottla.machines.cluster.controller import TakenOver
 from ottla.machines.cluster.state import (
     NO_VERSION,
     Change,
@@ -25,22 +26,19 @@ from ottla.metadata.store import Create, Delete, MetadataStore, Node, Operation,
 
 class LoadedState(NamedTuple):
     state: ClusterState
-    restarted: Mapping[TopicPartition, frozenset[int]]
-    """Which of its in-sync set have registered again since a partition was last written."""
+    taken_over: TakenOver
 
 
 async def load(store: MetadataStore) -> LoadedState:
     state = ClusterState()
     state.brokers = await load_brokers(store)
     nodes = await store.tree(paths.TOPICS)
-    restarted: dict[TopicPartition, frozenset[int]] = {}
     for path in nodes:
         if path.count("/") == paths.TOPICS.count("/") + 1:
             name = path.rsplit("/", 1)[1]
             state.topics[name] = _topic(name, nodes)
-            restarted |= _restarted(name, state, nodes)
     state.pending_deletions = set(await store.children(paths.DELETE_TOPICS))
-    return LoadedState(state, restarted)
+    return LoadedState(state, _since_last_written(state, nodes))
 
 
 async def load_brokers(store: MetadataStore) -> Mapping[int, LiveBroker]:
@@ -49,7 +47,7 @@ async def load_brokers(store: MetadataStore) -> Mapping[int, LiveBroker]:
         if path != paths.BROKER_IDS:
             stored = paths.BrokerNode.decode(node.data)
             broker_id = int(path.rsplit("/", 1)[1])
-            brokers[broker_id] = LiveBroker(node.created_id, tuple(stored.endpoints), stored.rack)
+            brokers[broker_id] = LiveBroker(node.created_id, tuple(stored.endpoints), stored.rack, stored.first_epoch)
     return brokers
 
 
@@ -82,17 +80,17 @@ def _topic(name: str, nodes: Mapping[str, Node]) -> TopicState:
     return TopicState(topic.topic_id, partitions, node.version)
 
 
-def _restarted(name: str, state: ClusterState, nodes: Mapping[str, Node]) -> dict[TopicPartition, frozenset[int]]:
-    found: dict[TopicPartition, frozenset[int]] = {}
-    for index, partition in state.topics[name].partitions.items():
-        node = nodes.get(paths.partition_state(name, index))
+def _since_last_written(state: ClusterState, nodes: Mapping[str, Node]) -> TakenOver:
+    restarted: dict[TopicPartition, frozenset[int]] = {}
+    returned: dict[TopicPartition, frozenset[int]] = {}
+    for tp, partition in state.partitions():
+        node = nodes.get(paths.partition_state(tp.topic, tp.partition))
         if node is not None:
-            found[TopicPartition(name, index)] = frozenset(
-                member
-                for member in partition.isr
-                if (broker := state.brokers.get(member)) is not None and broker.epoch > node.modified_id
-            )
-    return found
+            live = {member: state.brokers[member] for member in partition.isr if member in state.brokers}
+            anew = {member for member, broker in live.items() if broker.epoch > node.modified_id}
+            restarted[tp] = frozenset(member for member in anew if live[member].process_epoch > node.modified_id)
+            returned[tp] = frozenset(anew - restarted[tp])
+    return TakenOver(restarted, returned)
 
 
 def topic_of(path: str) -> str | None:

@@ -38,8 +38,10 @@ UncleanAllowed = Callable[[str], bool]
 class TakenOver(NamedTuple):
     """This controller was elected, and the state was loaded."""
 
-    restarted: Mapping[TopicPartition, frozenset[int]]
-    """Which of its in-sync set have registered again since a partition was last written."""
+    restarted: Mapping[TopicPartition, frozenset[int]] = MappingProxyType({})
+    """Which of its in-sync set were started again since a partition was last written."""
+    returned: Mapping[TopicPartition, frozenset[int]] = MappingProxyType({})
+    """Which were not, but have lost a session and with it their roles."""
 
 
 class BrokersChanged(NamedTuple):
@@ -120,8 +122,8 @@ Event = (
 
 def decide(state: ClusterState, event: Event, unclean_allowed: UncleanAllowed) -> Decision:
     match event:
-        case TakenOver(restarted):
-            return _take_over(state, restarted, unclean_allowed)
+        case TakenOver():
+            return _take_over(state, event, unclean_allowed)
         case BrokersChanged(brokers):
             return _brokers_changed(state, brokers, unclean_allowed)
         case ElectionAsked(partitions, kind):
@@ -140,18 +142,16 @@ def decide(state: ClusterState, event: Event, unclean_allowed: UncleanAllowed) -
             return decide_topics(state, event)
 
 
-def _take_over(
-    state: ClusterState, restarted: Mapping[TopicPartition, frozenset[int]], unclean_allowed: UncleanAllowed
-) -> Decision:
-    """Elects where the leader is gone or was restarted; tells every broker everything."""
+def _take_over(state: ClusterState, event: TakenOver, unclean_allowed: UncleanAllowed) -> Decision:
+    """Elects where the leader is gone or has lost its role; tells every broker everything."""
     decision = Decision()
     live = state.brokers
     for tp, partition in state.partitions():
-        steady = live.keys() - restarted.get(tp, frozenset())
-        if partition.leader in steady:
-            _shrink(decision, tp, partition, steady)
+        whole = live.keys() - event.restarted.get(tp, frozenset())
+        if partition.leader in whole - event.returned.get(tp, frozenset()):
+            _shrink(decision, tp, partition, whole)
         else:
-            _replace_leader(decision, tp, partition, steady, live, unclean_allowed)
+            _replace_leader(decision, tp, partition, whole, live, unclean_allowed)
     decision.changes += [RemoveMark(name) for name in sorted(state.pending_deletions) if name not in state.topics]
     # Without partitions: clients are sent to new leaders only when those know that they lead.
     decision.messages = [*introduce((), live, to=live), *tell_everything(state, live, live)]
@@ -167,23 +167,17 @@ def _brokers_changed(
     bounced = {b for b in brokers if b in before and brokers[b].epoch != before[b].epoch}
     failed = (before.keys() - brokers.keys()) | bounced
     come = (brokers.keys() - before.keys()) | bounced
-    steady = brokers.keys() - bounced
+    restarted = {b for b in come if brokers[b].first_epoch is None}
+    whole = brokers.keys() - restarted
     decision = Decision([NoteBrokers(brokers)])
     touched: list[TopicPartition] = []
     for tp, partition in state.partitions():
-        if partition.leader in failed:
-            _replace_leader(
-                decision,
-                tp,
-                partition,
-                _usable(state, tp, steady),
-                _usable(state, tp, steady) | bounced,
-                unclean_allowed,
-            )
-        elif partition.leader == NO_LEADER and not come.isdisjoint(partition.replicas):
-            _elect(decision, tp, partition, _usable(state, tp, steady) | bounced, unclean_allowed)
+        is_awaited = partition.leader == NO_LEADER and not come.isdisjoint(partition.replicas)
+        if partition.leader in failed or is_awaited:
+            usable = _usable(state, tp, brokers)
+            _replace_leader(decision, tp, partition, usable & whole, usable | bounced, unclean_allowed)
         else:
-            _shrink(decision, tp, partition, steady)
+            _shrink(decision, tp, partition, brokers.keys() - bounced)
         if not (failed | come).isdisjoint(partition.replicas):
             touched.append(tp)
     moved = {change.tp for change in decision.changes if isinstance(change, WritePartition)}
@@ -201,12 +195,12 @@ def _replace_leader(
     decision: Decision,
     tp: TopicPartition,
     partition: PartitionState,
-    steady: Collection[int],
+    whole: Collection[int],
     live: Collection[int],
     unclean_allowed: UncleanAllowed,
 ) -> None:
-    """A replica that stayed has all that was committed; one that was restarted may have lost its tail."""
-    safe = elect(partition.replicas, partition.isr, steady, unclean_allowed=False)
+    """A replica whose process lived on has all that was committed; one that was restarted may have lost its tail."""
+    safe = elect(partition.replicas, partition.isr, whole, unclean_allowed=False)
     if safe is not None:
         decision.changes.append(_write(tp, partition, safe))
     else:

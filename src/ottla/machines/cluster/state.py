@@ -22,10 +22,17 @@ Assignment = Mapping[int, tuple[int, ...]]
 
 class LiveBroker(NamedTuple):
     epoch: int
-    """Grows with every registration: a broker with a new one was restarted."""
+    """Grows with every registration: a broker with a new one has lost its roles."""
     endpoints: tuple[tuple[Endpoint, str], ...]
     """Each with the security protocol of its listener."""
     rack: str | None
+    first_epoch: int | None = None
+    """The epoch this process had first, if it has lost a session since. Such a broker has its whole log."""
+
+    @property
+    def process_epoch(self) -> int:
+        """Grows with every process: a broker with a new one was restarted, and may have lost the tail of its log."""
+        return self.epoch if self.first_epoch is None else self.first_epoch
 
 
 class PartitionState(NamedTuple):

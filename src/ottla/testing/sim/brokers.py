@@ -11,6 +11,8 @@ from random import Random
 from ottla.base.errors import KafkaError, OttlaError, StartError
 from ottla.base.ids import Ids
 from ottla.broker.config.broker_config import BrokerConfig
+from ottla.broker.dispatch import Dispatch
+from ottla.broker.handler import Handler
 from ottla.broker.node import Broker
 from ottla.broker.startup import Surroundings, start_broker
 from ottla.log.log_dir import LogDirs
@@ -72,6 +74,8 @@ class SimBroker:
         self.name = f"broker-{broker_id}"
         self.broker: Broker | None = None
         """While it runs, or is held."""
+        self.serving: Broker | None = None
+        """The same, but from the moment it answers others: a start ends with the controller's first word."""
         self.lives = 0
         self._home = home
         self._network = network
@@ -102,6 +106,7 @@ class SimBroker:
                 self.broker = await task
                 return
             except (StartError, KafkaError):
+                self.serving = None
                 self._die(power_loss=False)
                 await asyncio.sleep(_RETRY_S)
 
@@ -121,11 +126,17 @@ class SimBroker:
                 "ottla.cluster.dir": str(self._home),
             }
         )
+
+        def make_dispatch(broker: Broker, handlers: dict[int, Handler]) -> Dispatch:
+            self.serving = broker
+            return Dispatch(broker, handlers)
+
         around = Surroundings(
             clock=SimClock(self._network.loop),
             ids=Ids(random.Random(self._draw.random())),
             open_store=open_store,
             make_server=make_server,
+            make_dispatch=make_dispatch,
         )
         return await start_broker(config, around)
 
@@ -144,21 +155,21 @@ class SimBroker:
         assert self.broker is not None
         self._is_stopping = True
         await self._party.run(asyncio.get_running_loop().create_task, self.broker.stop())
-        self.broker = None
+        self.broker = self.serving = None
         self._die(power_loss=False)
 
     def close_files(self) -> None:
         """At the end of a simulation: what brokers held when they were killed, or when it ended."""
-        if self.broker is not None:
-            self._open_files.append(self.broker.replicas.log_dirs)
+        if self.serving is not None:
+            self._open_files.append(self.serving.replicas.log_dirs)
         for log_dirs in self._open_files:
             with suppress(OSError, OttlaError):
                 log_dirs.close()
 
     def _die(self, *, power_loss: bool) -> int:
-        if self.broker is not None:
-            self._open_files.append(self.broker.replicas.log_dirs)
-        self.broker = None
+        if self.serving is not None:
+            self._open_files.append(self.serving.replicas.log_dirs)
+        self.broker = self.serving = None
         self._is_stopping = False
         self._party.is_dead = True
         self._network.process_ended(self._party)

@@ -172,9 +172,9 @@ class Checks:
         if self._broken is not None:
             raise self._broken
         broker = self._by_name.get(name)
-        if broker is None or broker.broker is None:
+        if broker is None or broker.serving is None:
             return
-        for partition in broker.broker.replicas:
+        for partition in broker.serving.replicas:
             leader = partition.leader
             log = partition.log
             seen = _Seen(
@@ -261,7 +261,7 @@ class Checks:
     def _everybody_has(self, tp: TopicPartition, end_offset: int) -> None:
         state = self._states.get(tp)
         for broker in self._brokers:
-            running = broker.broker
+            running = broker.serving
             if state is None or running is None or broker.broker_id not in state.isr:
                 continue
             found = running.replicas.find(tp.topic, tp.partition)
@@ -321,22 +321,22 @@ class Checks:
         return None
 
     def _end_on(self, broker: SimBroker, tp: TopicPartition) -> tuple[int, int] | None:
-        partition = None if broker.broker is None else broker.broker.replicas.find(tp.topic, tp.partition)
+        partition = None if broker.serving is None else broker.serving.replicas.find(tp.topic, tp.partition)
         return None if partition is None else (partition.log.log_end_offset, partition.log.high_watermark)
 
     def committed_batches(self, tp: TopicPartition) -> Iterator[bytes]:
         """As the leader has them."""
         state = self._states.get(tp)
         for broker in self._brokers:
-            if state is not None and broker.broker_id == state.leader and broker.broker is not None:
-                partition = broker.broker.replicas.find(tp.topic, tp.partition)
+            if state is not None and broker.broker_id == state.leader and broker.serving is not None:
+                partition = broker.serving.replicas.find(tp.topic, tp.partition)
                 if partition is not None:
                     yield from _batches(partition.log, self.history(tp).end_offset)
 
     def compare_all(self) -> None:
         """Every replica against what is committed, from the first offset to the last."""
         for broker in self._brokers:
-            for partition in broker.broker.replicas if broker.broker is not None else ():
+            for partition in broker.serving.replicas if broker.serving is not None else ():
                 if partition.tp not in self.excused:
                     self._compare(broker, partition.log, partition.tp, 0, self.history(partition.tp).end_offset)
 

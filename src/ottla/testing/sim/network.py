@@ -200,6 +200,7 @@ class SimTransport(asyncio.Transport):
         super().__init__()
         self._connection = connection
         self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
         self._is_closing = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -219,7 +220,7 @@ class SimTransport(asyncio.Transport):
         if not self._is_closing:
             self._is_closing = True
             self._connection.client_closed()
-            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+            self._loop.call_soon(self._protocol.connection_lost, None)
 
     def abort(self) -> None:
         self.close()

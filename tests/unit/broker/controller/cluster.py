@@ -108,12 +108,14 @@ class Cluster:
     async def lose(self, broker_id: int) -> None:
         await self.store.behind_its_back(Delete(f"{paths.BROKER_IDS}/{broker_id}"))
 
-    async def bounce(self, broker_id: int) -> None:
+    async def bounce(self, broker_id: int, *, is_same_process: bool = False) -> None:
         """Gone and back before anybody could look."""
         node = await self.store.get(f"{paths.BROKER_IDS}/{broker_id}")
         assert node is not None
         path = f"{paths.BROKER_IDS}/{broker_id}"
-        await self.store.behind_its_back(Delete(path), Create(path, node.data, ephemeral=True))
+        first_epoch = node.created_id if is_same_process else None
+        data = paths.BrokerNode.decode(node.data)._replace(first_epoch=first_epoch).encode(0)
+        await self.store.behind_its_back(Delete(path), Create(path, data, ephemeral=True))
 
     def controller(self, broker_id: int) -> Controller:
         controller = Controller(

@@ -78,6 +78,23 @@ class TestTakingOver:
 
         run(tmp_path, scenario)
 
+    def test_who_lost_only_its_session_meanwhile_leads_rather_than_who_was_restarted(self, tmp_path: Path) -> None:
+        async def scenario(cluster: Cluster) -> None:
+            controller = await cluster.elected()
+            await cluster.admin(controller).create(NewTopic("t", -1, -1, {0: [1, 2], 1: [2, 1], 2: [3, 2]}))
+            await controller.stop()
+            await cluster.bounce(1)
+            await cluster.bounce(2, is_same_process=True)
+            await cluster.elected(3)
+            states = [await cluster.state("t", partition) for partition in range(3)]
+            assert [(state.leader, state.leader_epoch, state.isr) for state in states] == [
+                (2, 1, [2]),
+                (2, 1, [2]),
+                (3, 0, [3, 2]),
+            ]
+
+        run(tmp_path, scenario)
+
     def test_a_leader_that_comes_back_while_the_state_is_read_is_not_one_that_stayed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

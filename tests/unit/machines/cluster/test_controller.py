@@ -34,8 +34,8 @@ from ottla.machines.cluster.topics import DeletionWanted, NewTopic, PartitionsWa
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def broker(epoch: int) -> LiveBroker:
-    return LiveBroker(epoch, ((Endpoint("PLAINTEXT", "host", 9092), "PLAINTEXT"),), None)
+def broker(epoch: int, first_epoch: int | None = None) -> LiveBroker:
+    return LiveBroker(epoch, ((Endpoint("PLAINTEXT", "host", 9092), "PLAINTEXT"),), None, first_epoch)
 
 
 class World:
@@ -148,6 +148,36 @@ def test_who_was_restarted_unseen_is_not_in_sync_where_another_stayed() -> None:
     world.happens(TakenOver(dict.fromkeys((T0, T1), frozenset({1}))))
     assert world.of(T0)[1:4] == (2, 1, (2, 3)), "it led this one"
     assert world.of(T1)[1:4] == (2, 1, (2, 3)), "it followed this one"
+
+
+def test_who_lost_its_session_unseen_has_its_log_and_may_lead() -> None:
+    world = World(1, 2, 3)
+    world.create("t", {0: [1, 2, 3], 1: [2, 1, 3]})
+    restarted, returned = dict.fromkeys((T0, T1), frozenset({1, 3})), dict.fromkeys((T0, T1), frozenset({2}))
+    world.happens(TakenOver(restarted, returned))
+    assert world.of(T0)[1:4] == (2, 1, (2,)), "the only one that cannot have lost anything"
+    assert world.of(T1)[1:4] == (2, 1, (2,)), "it led in epoch 0, but knows nothing of that any more"
+    world.happens(TakenOver({}, returned))
+    assert world.of(T1)[1:4] == (2, 2, (2,))
+
+
+def test_whose_process_lived_on_is_preferred_to_who_was_restarted() -> None:
+    world = World(1, 2, 3)
+    world.create("t", {0: [1, 2, 3]})
+    world.happens(BrokersChanged({1: broker(10), 2: broker(11, first_epoch=2), 3: broker(12)}))
+    assert world.of(T0)[1:4] == (2, 1, (2,))
+    world.happens(BrokersChanged({}))
+    world.happens(BrokersChanged({1: broker(20), 2: broker(22)}))
+    assert world.of(T0).leader == 2
+
+
+def test_who_comes_back_with_its_log_is_elected_before_who_may_have_lost_its_tail() -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    world.happens(BrokersChanged({}))
+    assert world.of(T0)[1:4] == (NO_LEADER, 1, (1, 2))
+    world.happens(BrokersChanged({1: broker(10), 2: broker(11, first_epoch=2)}))
+    assert world.of(T0)[1:4] == (2, 2, (2,))
 
 
 def test_others_lead_what_a_failed_directory_has_taken() -> None:
