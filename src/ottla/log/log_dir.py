@@ -23,18 +23,11 @@ from ottla.log.checkpoints import (
     CheckpointError,
     read_partition_metadata,
     replace_file,
-    write_offsets,
 )
 from ottla.log.config import LogConfig
+from ottla.log.dir_checkpoint import DirCheckpoint
 from ottla.log.dir_claim import DirOwner, lock_directory, read_owner, take_ownership
-from ottla.log.dir_contents import (
-    HIGH_WATERMARKS,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
-    Checkpoints,
-    find_partitions,
-    remove_replaced,
-)
+from ottla.log.dir_contents import Checkpoints, find_partitions, remove_replaced
 from ottla.log.dir_names import MOVED_MARK, deleted_directory_name, future_directory_name
 from ottla.log.file import sync_directory
 from ottla.log.partition_log import PartitionLog
@@ -72,8 +65,7 @@ class LogDirs:
         self._disk_lock = threading.RLock()
         # Checkpoints that still name a deleted partition must not be taken for those of a new one of the same name.
         self._stale_checkpoints: set[Path] = set()
-        self._checkpointed: dict[Path, dict[TopicPartition, int]] = {}
-        """What this process has last written to each checkpoint file."""
+        self._checkpoints = {path: DirCheckpoint(path) for path in paths}
         self._is_loaded = False
 
     # -- start ---------------------------------------------------------------------------------------------------
@@ -305,7 +297,8 @@ class LogDirs:
         for doomed in due:
             shutil.rmtree(doomed.path, ignore_errors=True)
         for log in self.logs():
-            log.remove_deleted(now_ms)
+            if log.has_retired_segments:
+                log.remove_deleted(now_ms)
 
     # -- moves between directories (KIP-113) ---------------------------------------------------------------------
 
@@ -407,33 +400,12 @@ class LogDirs:
     def checkpoint_dir(self, path: Path) -> None:
         with self._disk_lock:
             with self._lock:
-                logs = self.logs_in(path)
+                logs, futures = self.logs_in(path), self.futures_in(path)
                 self._stale_checkpoints.discard(path)
             try:
-                for log in logs:
-                    log.write_indexes()
-                    log.checkpoint_is_behind = False
-                # What is known of a future log must be written down before it counts.
-                logs += self.futures_in(path)
-                self._checkpoint(path / RECOVERY_POINTS, {log.topic_partition: log.recovery_point for log in logs})
-                self._checkpoint(path / HIGH_WATERMARKS, {log.topic_partition: log.high_watermark for log in logs})
-                # Nearly always empty, and written every time: a disk that has failed is noticed on an idle broker, too.
-                write_offsets(
-                    path / LOG_START_OFFSETS,
-                    {
-                        log.topic_partition: log.log_start_offset
-                        for log in logs
-                        if log.log_start_offset > log.segments.first.base_offset
-                    },
-                )
+                self._checkpoints[path].write(logs, futures)
             except OSError as e:
                 raise LogDirError(f"cannot write the checkpoints of {path}: {e.strerror or e}") from e
-
-    def _checkpoint(self, file: Path, offsets: dict[TopicPartition, int]) -> None:
-        """Thousands of idle partitions would be written down every few seconds, to say what the file says."""
-        if self._checkpointed.get(file) != offsets:
-            write_offsets(file, offsets)
-            self._checkpointed[file] = offsets
 
     def close(self, *, clean: bool = True) -> None:
         """Leave the directories, once. After a clean close the next start trusts what it finds."""

@@ -16,6 +16,9 @@ class RetiredSegments:
         self._waiting: list[tuple[Segment, int | None]] = []
         """Each with the time from which its delay is counted, once that has begun."""
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def add(self, segments: Iterable[Segment]) -> None:
         """Give the files another name; whoever holds them can go on reading."""
         for segment in segments:

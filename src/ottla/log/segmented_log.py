@@ -242,6 +242,10 @@ class SegmentedLog:
         self.producers.log_start_moved(offset)
         self._remove_snapshots(below=self.segments.first.base_offset)
 
+    @property
+    def has_retired_segments(self) -> bool:
+        return bool(self._retired)
+
     def remove_deleted(self, now_ms: int, *, at_once: bool = False) -> None:
         """Remove files of segments that were dropped at least file.delete.delay.ms ago, counted from the first call."""
         self._retired.remove_files(now_ms, self.config.file_delete_delay_ms, at_once=at_once)

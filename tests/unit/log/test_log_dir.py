@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from ottla.base.clock import ManualClock
 from ottla.base.errors import LogDirError, StartError
 from ottla.base.ids import Ids
 from ottla.base.types import TopicPartition, Uuid
+from ottla.log import dir_checkpoint
 from ottla.log.checkpoints import read_offsets
 from ottla.log.config import LogConfig
 from ottla.log.dir_names import MOVED_MARK, deleted_directory_name, partition_of_directory
@@ -422,3 +424,40 @@ def test_checkpoints_that_would_say_the_same_are_not_written_again(directories: 
     log.advance_high_watermark(1)
     dirs.checkpoint_dir(path)
     assert read_offsets(file) == {tp(0): 1}
+
+
+def test_a_checkpoint_that_could_not_be_written_is_tried_again(
+    directories: Directories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dirs = directories.open()
+    log = dirs.create(tp(0), TOPIC_ID, CONFIG)
+    append(log, b"a")
+    log.advance_high_watermark(1)
+    path = log.directory.parent
+    file = path / "replication-offset-checkpoint"
+    with monkeypatch.context() as full:
+        full.setattr(dir_checkpoint, "write_offsets", no_space)
+        with pytest.raises(LogDirError, match="No space left"):
+            dirs.checkpoint_dir(path)
+    dirs.checkpoint_dir(path)
+    assert read_offsets(file) == {tp(0): 1}
+
+
+def test_an_idle_log_is_not_asked_for_its_indexes_again(
+    directories: Directories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dirs = directories.open()
+    idle, busy = (dirs.create(tp(number), TOPIC_ID, CONFIG) for number in range(2))
+    dirs.checkpoint()
+    written: list[TopicPartition] = []
+    monkeypatch.setattr(PartitionLog, "write_indexes", lambda log: written.append(log.topic_partition))
+    append(busy, b"a")
+    dirs.checkpoint()
+    assert written == [tp(1)]
+    idle.checkpoint_is_behind = True
+    dirs.checkpoint()
+    assert written == [tp(1), tp(0)] and not idle.checkpoint_is_behind
+
+
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
