@@ -18,7 +18,7 @@ from typing import TypeVar, cast
 from ottla.base.errors import ErrorCode, KafkaError, OttlaError, ProtocolError
 from ottla.net.negotiation import ask_versions, no_common_version
 from ottla.net.replies import Frame, ToldReply, api_key_of, copy_of, forget
-from ottla.net.sockets import is_refusal, send_now
+from ottla.net.sockets import send_now, why_not_connected
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.frame import BufferPool, FrameReader
 from ottla.wire.header import encode_request_frame, read_response_header
@@ -95,13 +95,9 @@ class Connection:
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 await loop.create_connection(lambda: _Receiver(connection), host, port, ssl=tls)
         except TimeoutError as e:
-            raise connection._network_error(f"there was no answer within {connect_timeout_ms} ms") from e
-        except (socket.gaierror, UnicodeError) as e:
-            # A UnicodeError says that it cannot be a name: a part of it is empty, or too long.
-            raise connection._network_error("the host name is not known") from e
-        except OSError as e:
-            reason = "nothing listens there (connection refused)" if is_refusal(e) else e.strerror or str(e)
-            raise connection._network_error(reason) from e
+            raise connection._error(f"there was no answer within {connect_timeout_ms} ms") from e
+        except (OSError, UnicodeError) as e:
+            raise connection._error(why_not_connected(e)) from e
         if idle_ms >= 0:
             connection._used_at_s = loop.time()
             connection._close_when_idle(idle_ms / 1000)
@@ -255,15 +251,13 @@ class Connection:
         """`reply` is whose the error is; without, the caller raises it."""
         # Replies come in order, so everything behind a late one is late as well: the connection is of no more use.
         reason = "a request before this one was not answered in time"
-        self._lose(self._network_error(reason), abort=True, late=None if reply is None else (reply, error))
+        self._lose(self._error(reason), abort=True, late=None if reply is None else (reply, error))
         if self.on_late is not None:
             self.on_late(error)
 
     def _too_late(self, api_key: int, timeout_ms: int) -> KafkaError:
-        return KafkaError(
-            f"connection to {self.host}:{self.port}: no answer to {ApiKey(api_key).name} within {timeout_ms} ms",
-            code=ErrorCode.REQUEST_TIMED_OUT,
-        )
+        reason = f"no answer to {ApiKey(api_key).name} within {timeout_ms} ms"
+        return self._error(reason, ErrorCode.REQUEST_TIMED_OUT)
 
     async def send(self, message: Request, *, version: int | None = None) -> None:
         """Sends a request that has no reply, such as a produce with acks=0."""
@@ -276,7 +270,7 @@ class Connection:
             await asyncio.shield(self._writable)
         # A write that failed is told to us only in the loop's next round. Until then writing would only be noise.
         if self._transport is not None and self._transport.is_closing():
-            self._lose(self._network_error("it was lost"), abort=False)
+            self._lose(self._error("it was lost"), abort=False)
         if self.is_closed:
             raise copy_of(self._closed.result())
 
@@ -319,7 +313,7 @@ class Connection:
     # The end
 
     def close(self) -> None:
-        self._lose(self._network_error("it was closed on this side"), abort=False)
+        self._lose(self._error("it was closed on this side"), abort=False)
 
     def _close_when_idle(self, idle_s: float) -> None:
         if self.is_closed:
@@ -327,7 +321,7 @@ class Connection:
         now_s = self._loop.time()
         due_s = (now_s if self._waiting else self._used_at_s) + idle_s
         if due_s <= now_s and not self._waiting:
-            self._lose(self._network_error("it was idle and has been closed on this side"), abort=False)
+            self._lose(self._error("it was idle and has been closed on this side"), abort=False)
         else:
             self._idle_watch = self._loop.call_at(due_s, self._close_when_idle, idle_s)
 
@@ -357,8 +351,8 @@ class Connection:
         """Waits until the connection is lost; returns why."""
         return await asyncio.shield(self._closed)
 
-    def _network_error(self, reason: str) -> KafkaError:
-        return KafkaError(f"connection to {self.host}:{self.port}: {reason}", code=ErrorCode.NETWORK_EXCEPTION)
+    def _error(self, reason: str, code: ErrorCode = ErrorCode.NETWORK_EXCEPTION) -> KafkaError:
+        return KafkaError(f"connection to {self.host}:{self.port}: {reason}", code=code)
 
     # What the receiver reports
 
@@ -406,7 +400,7 @@ class Connection:
             for frame in self._reader.detach(frames) if frames else ():
                 self._take_reply(frame)
         except ProtocolError as e:
-            self._lose(self._network_error(str(e)), abort=True)
+            self._lose(self._error(str(e)), abort=True)
 
     def _take_reply(self, frame: memoryview) -> None:
         if not self._waiting:
@@ -453,4 +447,4 @@ class _Receiver(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = "the peer closed it" if exc is None else f"it was lost ({exc})"
-        self._connection._lose(self._connection._network_error(reason), abort=False)
+        self._connection._lose(self._connection._error(reason), abort=False)

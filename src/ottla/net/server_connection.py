@@ -7,7 +7,6 @@ holds the connection is unanswered, while it is muted, or while frames that were
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from ottla.base.errors import ProtocolError
 from ottla.net.channel import Channel, FileTruncatedError
 from ottla.net.connection_context import ConnectionContext
 from ottla.net.outgoing import Flushed, Outgoing, Piece
+from ottla.net.reply_queue import ReplyQueue, joined
 from ottla.net.service import Deferred, LateReply
 from ottla.wire.frame import FrameReader
 
@@ -52,10 +52,9 @@ class ClientConnection:
         "_is_reading",
         "_outgoing",
         "_reader",
-        "_slots",
+        "_replies",
         "_stats",
         "_turns",
-        "_unsent_bytes",
         "_unserved",
         "_unsettled",
         "id",
@@ -92,12 +91,9 @@ class ClientConnection:
         self._handle = context.service.handle
         self._reader = FrameReader(context.limits.max_request_bytes, context.buffers)
         self._outgoing = Outgoing(channel)
-        self._slots: deque[Deferred | Sequence[Piece]] = deque()
-        """Replies that wait behind a late one, which is the first of them."""
+        self._replies = ReplyQueue(self._outgoing, context.limits.max_deferred_per_connection)
         self._unserved: list[memoryview] = []
         """Frames that were received but not handled yet."""
-        self._unsent_bytes = 0
-        """Bytes of replies in memory, whether they may be sent yet or not."""
         self._unsettled: Sequence[list[Piece]] = _NO_REPLIES
         """Replies of this turn that its end completes. Their requests lie in the shared buffer until then."""
         self._holds = 0
@@ -194,17 +190,18 @@ class ClientConnection:
             self._stop_reading()
             self._join_turn()
             return False
-        return not self._holds and not self._is_blocked and self._unsent_bytes < UNSENT_BYTES_PER_TURN
+        return not self._holds and not self._is_blocked and self._replies.unsent_bytes < UNSENT_BYTES_PER_TURN
 
     def _serve(self, frames: Sequence[memoryview], *, may_leave_unsettled: bool = False) -> int:
         """Has frames answered, in order, until one has to wait. Returns how many were taken."""
         handle = self._handle
+        replies = self._replies
         unsettled: list[list[Piece]] = []
         served = 0
         request_bytes = 0
         try:
             for frame in frames if len(frames) <= REQUESTS_PER_TURN else frames[:REQUESTS_PER_TURN]:
-                if self._holds or self._unsent_bytes >= UNSENT_BYTES_PER_TURN:
+                if self._holds or replies.unsent_bytes >= UNSENT_BYTES_PER_TURN:
                     break
                 served += 1
                 request_bytes += len(frame)
@@ -251,14 +248,13 @@ class ClientConnection:
         if self._is_closed:
             return
         if all(settled):
-            self._add_reply((_joined(settled),))
+            self._add_reply((joined(settled),))
             return
         for reply in settled:
             if reply:
                 self._add_reply(reply)
             elif type(reply) is LateReply:
-                self._slots.append(reply)
-                self._hold_if_slots_full()
+                self._wait_for(reply)
             else:
                 # Whatever broke `Service.settle` is in the log. A reply that is missing would shift those behind it.
                 self._stats.service_failures_total += 1
@@ -271,10 +267,10 @@ class ClientConnection:
         Returns whether the connection is still open.
         """
         settled, self._unsettled = self._unsettled, _NO_REPLIES
-        if self._slots or self._outgoing or not all(settled):
+        if self._replies.is_waiting or self._outgoing or not all(settled):
             self._add_settled(settled)
             return not self._is_closed
-        reply = _joined(settled)
+        reply = joined(settled)
         try:
             sent = self._outgoing.send_first(reply)
         except OSError:
@@ -282,89 +278,46 @@ class ClientConnection:
             return False
         self._stats.sent_bytes_total += sent
         if sent < len(reply):
-            self._unsent_bytes += len(reply)
+            self._replies.unsent_bytes += len(reply)
         return True
 
     # Replies, in the order of their requests
-
-    def _add_reply(self, pieces: Sequence[Piece]) -> None:
-        for piece in pieces:
-            if isinstance(piece, bytes):
-                self._unsent_bytes += len(piece)
-        if self._slots:
-            self._slots.append(pieces)
-            self._hold_if_slots_full()
-            return
-        self._outgoing.extend(pieces)
 
     def _add_deferred(self, deferred: Deferred) -> None:
         if deferred.pieces is not None:
             if deferred.pieces:
                 self._add_reply(deferred.pieces)
             return
-        self._slots.append(deferred)
         if deferred.holds_connection:
             self._holds += 1
-        self._hold_if_slots_full()
+        self._wait_for(deferred)
         deferred.attach(self)
 
-    def _hold_if_slots_full(self) -> None:
-        if len(self._slots) == self._context.limits.max_deferred_per_connection:
+    def _add_reply(self, pieces: Sequence[Piece]) -> None:
+        if self._replies.add(pieces):
             self._holds += 1
 
-    def _count_unsent(self, pieces: Sequence[Piece]) -> None:
-        for piece in pieces:
-            if isinstance(piece, bytes):
-                self._unsent_bytes += len(piece)
+    def _wait_for(self, late: Deferred | LateReply) -> None:
+        if self._replies.wait_for(late):
+            self._holds += 1
 
     def deferred_completed(self, deferred: Deferred) -> None:
         if self._is_closed:
             return
-        self.idle_sweeps = 0
         if deferred.holds_connection:
             self._holds -= 1
         if deferred.pieces:
-            self._count_unsent(deferred.pieces)
-        self._release_slots()
-        self._join_turn()
+            self._replies.count(deferred.pieces)
+        self.late_replies_came()
 
     def late_replies_came(self) -> None:
-        """Some replies are there that were not when their requests were settled."""
+        """Some replies are there that were not when their requests were handled or settled."""
         if self._is_closed:
             return
         self.idle_sweeps = 0
-        self._release_slots()
-        self._join_turn()
-
-    def _release_slots(self) -> None:
-        slots = self._slots
-        was_full = len(slots) >= self._context.limits.max_deferred_per_connection
-        came: list[list[Piece]] = []
-        while slots:
-            head = slots[0]
-            if type(head) is LateReply:
-                if not head:
-                    break
-                came.append(head)
-                slots.popleft()
-                continue
-            if isinstance(head, Deferred):
-                if head.pieces is None:
-                    break
-                head = head.pieces
-            self._send_late(came)
-            slots.popleft()
-            self._outgoing.extend(head)
-        self._send_late(came)
-        if was_full and len(slots) < self._context.limits.max_deferred_per_connection:
+        if self._replies.release():
             self._holds -= 1
-
-    def _send_late(self, came: list[list[Piece]]) -> None:
-        if came:
-            reply = _joined(came)
-            self._unsent_bytes += len(reply)
-            self._outgoing.extend((reply,))
-            came.clear()
+        self._join_turn()
 
     def deferred_failed(self) -> None:
         self._flush_and_close()
@@ -408,9 +361,10 @@ class ClientConnection:
             return False
         self._stats.sent_bytes_total += self._outgoing.sent_bytes - before
         if flushed is Flushed.ALL:
-            self._unsent_bytes = 0
-            if self._is_blocked or self._slots:
-                self._all_sent()
+            if self._is_blocked:
+                self._is_blocked = False
+                self._turns.forget(self._fd)
+            self._replies.all_sent()
             return True
         self._stop_reading()
         if flushed is Flushed.BUDGET_SPENT and not self._is_blocked:
@@ -419,15 +373,6 @@ class ClientConnection:
             self._is_blocked = True
             self._turns.watch_writable(self._fd, self._on_writable)
         return False
-
-    def _all_sent(self) -> None:
-        if self._is_blocked:
-            self._is_blocked = False
-            self._turns.forget(self._fd)
-        for waiting in self._slots:
-            # Late replies are counted when they may leave; before, they are few bytes each.
-            if type(waiting) is not LateReply:
-                self._count_unsent((waiting.pieces or ()) if isinstance(waiting, Deferred) else waiting)
 
     def _on_writable(self) -> None:
         self.idle_sweeps = 0
@@ -482,7 +427,7 @@ class ClientConnection:
         """Handles nothing further, and closes once every reply that is due has been sent."""
         self._is_draining = True
         self._stop_reading()
-        if not self._outgoing and not self._slots:
+        if not self._outgoing and not self._replies.is_waiting:
             self.close()
 
     def close(self) -> None:
@@ -494,18 +439,9 @@ class ClientConnection:
         self._channel.close()
         self._reader.close()
         self._unserved = []
-        abandoned = [slot for slot in self._slots if isinstance(slot, Deferred)]
-        self._slots.clear()
-        for deferred in abandoned:
+        for deferred in self._replies.clear():
             try:
                 deferred.abandon()
             except Exception:
                 _log.exception("the late reply of %r could not be abandoned", self)
         self._context.on_closed(self)
-
-
-def _joined(replies: Sequence[list[Piece]]) -> bytes:
-    """Of replies that were empty and have come: each is one piece of bytes."""
-    if len(replies) == 1:
-        return replies[0][0]  # type: ignore[return-value]
-    return b"".join([pieces[0] for pieces in replies])  # type: ignore[misc]

@@ -12,7 +12,14 @@ from collections.abc import Iterable
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
-def is_refusal(error: OSError) -> bool:
+def why_not_connected(error: OSError | UnicodeError) -> str:
+    # A UnicodeError says that it cannot be a name: a part of it is empty, or too long.
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return "the host name is not known"
+    return "nothing listens there (connection refused)" if _is_refusal(error) else error.strerror or str(error)
+
+
+def _is_refusal(error: OSError) -> bool:
     """Where a name has several addresses, asyncio has put what each of them said into one text."""
     codes = {int(code) for code in _ERRNO.findall(str(error))}
     return isinstance(error, ConnectionRefusedError) or codes == {errno.ECONNREFUSED}

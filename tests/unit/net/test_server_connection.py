@@ -294,7 +294,7 @@ def test_a_peer_that_does_not_read_is_not_read_either(start_server: StartServer)
     # Two seconds' worth would be a gigabyte: only what fits the socket and one turn's bound may have been made.
     assert asked < 40
     (connection, _) = running.call(running.server.connections)
-    assert running.call(lambda: connection._unsent_bytes) < 2_000_000
+    assert running.call(lambda: connection._replies.unsent_bytes) < 2_000_000
     assert len(stuck.receive()) == 500_000
     assert len(stuck.receive()) == 500_000
     stuck.close()

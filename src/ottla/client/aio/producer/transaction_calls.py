@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Self
 
-from ottla.client.aio.producer.transactions import Offsets, Transactions
+from ottla.client.aio.producer.transactions import Transactions
 from ottla.client.core.consumer.offset_requests import Membership
 from ottla.client.core.producer.transaction import PreparedTransaction
+from ottla.client.core.producer.transaction_messages import Offsets
 
 
 class ProducerTransactionCalls(ABC):

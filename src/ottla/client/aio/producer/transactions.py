@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.base.types import TopicPartition
 from ottla.client.aio.cluster_link import GROUP, TRANSACTION
 from ottla.client.aio.producer.engine import ProducerEngine
-from ottla.client.core.consumer.cursors import OffsetAndMetadata
 from ottla.client.core.consumer.offset_requests import Membership, offsets_to_commit
 from ottla.client.core.producer.transaction import (
     ALLOWED,
@@ -20,8 +18,16 @@ from ottla.client.core.producer.transaction import (
     ProducerTransaction,
     TransactionState,
 )
+from ottla.client.core.producer.transaction_messages import (
+    Offsets,
+    first_offset_error,
+    first_partition_error,
+    judged,
+    offset_commit,
+    overall_error,
+)
 from ottla.client.core.settings import backoff_ms
-from ottla.client.errors import ClientError, ProducerFencedError, client_error
+from ottla.client.errors import ClientError, client_error
 from ottla.wire.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.wire.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -30,12 +36,7 @@ from ottla.wire.apis.add_partitions_to_txn import (
 )
 from ottla.wire.apis.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from ottla.wire.apis.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-)
+from ottla.wire.apis.txn_offset_commit import TxnOffsetCommitResponse
 from ottla.wire.message import Request, Response
 
 R = TypeVar("R", bound=Response)
@@ -58,11 +59,8 @@ _LOOK_AGAIN = frozenset(
         ErrorCode.BROKER_NOT_AVAILABLE,
     }
 )
-_FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 _ABORTABLE_COMMIT = frozenset({ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_PRODUCER_ID})
 """Answers to a commit that say that it has not taken place."""
-
-Offsets = Mapping[TopicPartition, OffsetAndMetadata | int]
 
 
 class Transactions:
@@ -184,7 +182,7 @@ class Transactions:
         if not commits:
             return
         sender = self._engine.sender
-        commit = _offset_commit(self._id, sender.producer_id, sender.producer_epoch, membership, commits)
+        commit = offset_commit(self._id, sender.producer_id, sender.producer_epoch, membership, commits)
         try:
             async with self._engine.limit(self._engine.settings.max_block_ms):
                 await self._add_group(membership.group_id)
@@ -192,7 +190,7 @@ class Transactions:
                     (membership.group_id, GROUP),
                     commit,
                     TxnOffsetCommitResponse,
-                    _first_offset_error,
+                    first_offset_error,
                     max_version=_MAX_OFFSET_COMMIT_VERSION,
                 )
         except ClientError as e:
@@ -249,7 +247,7 @@ class Transactions:
             producer_epoch=producer_epoch,
         )
         try:
-            response = await self._ask((self._id, TRANSACTION), request, InitProducerIdResponse, _error_code)
+            response = await self._ask((self._id, TRANSACTION), request, InitProducerIdResponse, overall_error)
         except ClientError as e:
             self._fail_for_good(e)
             raise
@@ -274,7 +272,7 @@ class Transactions:
                 self._transaction.asking_to_end()
             try:
                 await self._ask(
-                    (self._id, TRANSACTION), request, EndTxnResponse, _error_code, max_version=_MAX_END_VERSION
+                    (self._id, TRANSACTION), request, EndTxnResponse, overall_error, max_version=_MAX_END_VERSION
                 )
             except ClientError as e:
                 if committed and e.code in _ABORTABLE_COMMIT:
@@ -305,7 +303,7 @@ class Transactions:
                 (self._id, TRANSACTION),
                 request,
                 AddOffsetsToTxnResponse,
-                _error_code,
+                overall_error,
                 max_version=_MAX_ADD_OFFSETS_VERSION,
             )
         except ClientError:
@@ -339,7 +337,7 @@ class Transactions:
                 (self._id, TRANSACTION),
                 request,
                 AddPartitionsToTxnResponse,
-                _first_partition_error,
+                first_partition_error,
                 max_version=_MAX_ADD_PARTITIONS_VERSION,
             )
             with self._engine.lock:
@@ -368,7 +366,7 @@ class Transactions:
             response = await self._engine.link.request(node_id, request, response_class, max_version=max_version)
             code, where = error_of(response)
             if code:
-                raise _judged(code, where)
+                raise judged(code, where)
             return response
 
         client = self._engine.settings.client
@@ -389,63 +387,3 @@ class Transactions:
                     self._engine.metadata.request_update()
                     self._engine.wake()
             await asyncio.sleep(backoff_ms(tries, client.retry_backoff_ms, client.retry_backoff_max_ms) / 1000)
-
-
-def _judged(code: int, where: str) -> ClientError:
-    if code in _FENCED:
-        return ProducerFencedError(
-            "another producer uses this transactional id, or the transaction took longer than "
-            "transaction.timeout.ms; close this producer"
-        )
-    if code == ErrorCode.INVALID_TXN_STATE:
-        return ClientError(code=ErrorCode.INVALID_TXN_STATE, fatal=True)
-    return client_error(code, where=where)
-
-
-def _error_code(response: InitProducerIdResponse | EndTxnResponse | AddOffsetsToTxnResponse) -> tuple[int, str]:
-    return response.error_code, ""
-
-
-def _first_partition_error(response: AddPartitionsToTxnResponse) -> tuple[int, str]:
-    found = (0, "")
-    for topic in response.results_by_topic_v3_and_below:
-        for partition in topic.results_by_partition:
-            code = partition.partition_error_code
-            # Partitions that were fine are answered as "not attempted" when another one was not.
-            if code and (not found[0] or found[0] == ErrorCode.OPERATION_NOT_ATTEMPTED):
-                found = (code, f"{topic.name}-{partition.partition_index}")
-    return found
-
-
-def _first_offset_error(response: TxnOffsetCommitResponse) -> tuple[int, str]:
-    for topic in response.topics:
-        for partition in topic.partitions:
-            if partition.error_code:
-                return partition.error_code, f"offset of {topic.name}-{partition.partition_index}"
-    return 0, ""
-
-
-def _offset_commit(
-    transactional_id: str, producer_id: int, producer_epoch: int, membership: Membership, offsets: Offsets
-) -> TxnOffsetCommitRequest:
-    topics: dict[str, TxnOffsetCommitRequestTopic] = {}
-    for (topic, partition), given in sorted(offsets.items()):
-        position = OffsetAndMetadata(given) if isinstance(given, int) else given
-        topics.setdefault(topic, TxnOffsetCommitRequestTopic(name=topic)).partitions.append(
-            TxnOffsetCommitRequestPartition(
-                partition_index=partition,
-                committed_offset=position.offset,
-                committed_leader_epoch=-1 if position.leader_epoch is None else position.leader_epoch,
-                committed_metadata=position.metadata,
-            )
-        )
-    return TxnOffsetCommitRequest(
-        transactional_id=transactional_id,
-        group_id=membership.group_id,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        generation_id=membership.generation,
-        member_id=membership.member_id,
-        group_instance_id=membership.instance_id,
-        topics=list(topics.values()),
-    )

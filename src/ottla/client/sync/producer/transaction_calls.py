@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from ottla.client.aio.producer.transactions import Offsets, Transactions
+from ottla.client.aio.producer.transactions import Transactions
 from ottla.client.core.consumer.offset_requests import Membership
 from ottla.client.core.producer.transaction import PreparedTransaction
+from ottla.client.core.producer.transaction_messages import Offsets
 from ottla.client.sync.thread_client import InThread
 
 
