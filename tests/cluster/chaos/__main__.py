@@ -10,8 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.chaos import broker_rows, client_rows, disk_rows, random_faults  # noqa: F401 (they add rows)
 from tests.cluster.chaos.table import ROWS, as_table, play
+from tests.interop.kafka_tools import COMMAND_LIBS, COMMAND_NAMES, KafkaTools, fetch_kafka_libs
 
 
 def main() -> int:
@@ -30,9 +33,10 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
     print(f"seed {seed}, {len(wanted)} rows", flush=True)
+    java = _java()
     results = []
     for name in wanted:
-        results.append(play(ROWS[name], directory, seed))
+        results.append(play(ROWS[name], directory, seed, java=java))
         print(f"{name}: {results[-1].verdict}", flush=True)
     print(as_table(results))
     has_failed = any(result.has_failed for result in results)
@@ -41,6 +45,14 @@ def main() -> int:
     else:
         shutil.rmtree(directory)
     return int(has_failed)
+
+
+def _java() -> KafkaTools | None:
+    try:
+        return KafkaTools(fetch_kafka_libs(COMMAND_LIBS, str(COMMAND_NAMES)))
+    except pytest.skip.Exception as e:
+        print(f"without Kafka's Java producer: {e}", flush=True)
+        return None
 
 
 if __name__ == "__main__":

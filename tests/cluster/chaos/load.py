@@ -1,4 +1,4 @@
-"""What runs while brokers suffer: writers, readers and transactions of librdkafka; and how all of it is judged."""
+"""What runs while brokers suffer: clients of librdkafka, and Kafka's Java producer; and how all of it is judged."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import confluent_kafka
 
 from tests.checker import Operation, Outcome, Send, check
 from tests.cluster.chaos.cluster import IDS, Cluster
+from tests.cluster.chaos.java_writer import JavaWriter
 from tests.crash.log_files import parse_batches
 from tests.crash.transaction_load import CommittedReader, TransactionLoad
+from tests.interop.kafka_tools import KafkaTools
 from tests.interop.transactions.raw_producer import fetch
 from tests.raw_client import ConnectionClosedError, RawClient
 from tests.waiting import PATIENCE_S, join, repeat_until
@@ -27,6 +29,8 @@ PARTITIONS = 3
 class Figures:
     records: int = 0
     """Acknowledged, or committed."""
+    records_of_java: int = 0
+    """That is how many of them its producer has sent."""
     unknown: int = 0
     longest_gap_s: float = 0.0
     """In which no write to some partition was acknowledged."""
@@ -99,7 +103,13 @@ class Load:
     """Writers and readers of a cluster. Leaving the block ends them, ends the cluster, and judges both."""
 
     def __init__(
-        self, cluster: Cluster, *, transactions: bool = False, seed: int = 0, is_damaged: bool = False
+        self,
+        cluster: Cluster,
+        *,
+        transactions: bool = False,
+        seed: int = 0,
+        is_damaged: bool = False,
+        java: KafkaTools | None = None,
     ) -> None:
         """`is_damaged`: records were destroyed on purpose, so some may be missing; none may be wrong."""
         self.cluster = cluster
@@ -113,6 +123,8 @@ class Load:
                 TransactionLoad(f"t{n}", cluster.servers, IN_TRANSACTIONS, PARTITIONS, 4, seed + n) for n in range(2)
             ]
         self._is_damaged = is_damaged
+        self._java_tools = java
+        self._java: JavaWriter | None = None
         self._readers: list[CommittedReader] = []
 
     def __enter__(self) -> Load:
@@ -121,6 +133,8 @@ class Load:
             self._readers.append(CommittedReader(f"along {topic}", self.cluster.servers, topic, PARTITIONS))
         for reader in self._readers:
             reader.start()
+        if self._java_tools is not None:
+            self._java = JavaWriter(self._java_tools, self.cluster.servers, PLAIN, self.cluster.directory)
         for writer in self.writers:
             writer.thread.start()
         for transaction in self.transactions:
@@ -146,14 +160,23 @@ class Load:
             transaction.ask_to_finish()
         if kind is None:
             self._finish()
+        elif self._java is not None:
+            self._java.kill()
 
     def _finish(self) -> None:
+        if self._java is not None:
+            self._java.stop()
+            self._java.finish()
+            assert self._java.failures == []
         join(*(writer.thread for writer in self.writers))
         for transaction in self.transactions:
             transaction.finish()
             assert transaction.failures == []
         self.cluster.wait_until_well(*self.topics)
         written = [operation for writer in self.writers for operation in writer.operations]
+        if self._java is not None:
+            self.figures.records_of_java = len(self._java.operations)
+            written += self._java.operations
         written += [operation for transaction in self.transactions for operation in transaction.history]
         read: list[Operation] = []
         for topic in self.topics:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.cluster.chaos.cluster import Cluster
 from tests.cluster.chaos.load import Figures, Load
+from tests.interop.kafka_tools import KafkaTools
 
 
 class NotHereError(Exception):
@@ -28,6 +29,8 @@ class Scene:
     rng: random.Random
     short: bool = False
     """Fewer repetitions, for the suite."""
+    java: KafkaTools | None = None
+    """With Kafka's Java producer beside the writers of librdkafka."""
     note: str = ""
     """What is worth telling of how it went."""
     figures: Figures | None = None
@@ -46,7 +49,7 @@ class Scene:
         return cluster
 
     def load(self, cluster: Cluster, *, transactions: bool = False, is_damaged: bool = False) -> Load:
-        load = Load(cluster, transactions=transactions, seed=self.seed, is_damaged=is_damaged)
+        load = Load(cluster, transactions=transactions, seed=self.seed, is_damaged=is_damaged, java=self.java)
         self.figures = load.figures
         return load
 
@@ -83,10 +86,10 @@ def row(row_id: str, what: str, *, gap_s_max: float | None = None) -> Callable[[
     return add
 
 
-def play(row: Row, directory: Path, seed: int, *, short: bool = False) -> Result:
+def play(row: Row, directory: Path, seed: int, *, short: bool = False, java: KafkaTools | None = None) -> Result:
     """Never raises: what went wrong is the verdict. The data of a row that failed are left where they are."""
     (directory / row.row_id).mkdir()
-    scene = Scene(directory / row.row_id, seed, random.Random(f"{row.row_id} {seed}"), short)
+    scene = Scene(directory / row.row_id, seed, random.Random(f"{row.row_id} {seed}"), short, java)
     began_s = time.monotonic()
     try:
         with scene.undo:
@@ -106,12 +109,19 @@ def play(row: Row, directory: Path, seed: int, *, short: bool = False) -> Result
 
 
 def as_table(results: list[Result]) -> str:
-    lines = [f"{'row':<4} {'records':>8} {'unknown':>8} {'gap':>7} {'same':>6} {'took':>6}  what was done; verdict"]
+    titles = ("records", "of Java", "unknown", "gap", "same", "took")
+    lines = [f"row  {' '.join(f'{title:>8}' for title in titles)}  what was done; verdict"]
     for result in results:
         figures = result.figures
         note = f" ({result.note})" if result.note else ""
-        lines.append(
-            f"{result.row.row_id:<4} {figures.records:>8} {figures.unknown:>8} {figures.longest_gap_s:>5.1f} s "
-            f"{figures.batches:>6} {result.seconds:>4.0f} s  {result.row.what}; {result.verdict}{note}"
+        values: tuple[object, ...] = (
+            figures.records,
+            figures.records_of_java,
+            figures.unknown,
+            f"{figures.longest_gap_s:.1f} s",
+            figures.batches,
+            f"{result.seconds:.0f} s",
         )
+        shown = " ".join(f"{value:>8}" for value in values)
+        lines.append(f"{result.row.row_id:<4} {shown}  {result.row.what}; {result.verdict}{note}")
     return "\n".join(lines)
