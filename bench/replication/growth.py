@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from bench.replication.clusters import Cluster
 
-IDLE_S = 6
-_SETTLING_S = 2
+IDLE_S = 12
+_SETTLING_S = 7
+"""Until what was new has been written down, which is done every five seconds."""
 
 
 @dataclass
