@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 import ottla
 from ottla.base.errors import InvalidConfigError
@@ -20,7 +21,7 @@ from ottla.spark.data_loss import DataLossError
 from ottla.spark.range_reader import MissingRecordsError
 from ottla.spark.topic_offsets import MissingTopicError
 from tests.broker_process import BrokerProcess
-from tests.spark.sources import batch_reader, offsets_of, read_tasks, send, stream_reader
+from tests.spark.sources import batch_reader, data_source, offsets_of, read_tasks, send, stream_reader
 
 BASE_MS = 1_700_000_000_000
 ROWS = 60
@@ -274,6 +275,30 @@ def test_micro_batches_follow_one_another(broker: BrokerProcess) -> None:
     ]
     assert offsets_of(rows) == {0: list(range(20)), 1: list(range(10, 20))}
     assert reader.reportLatestOffset() == {TOPIC: {"0": 20, "1": 20, "2": 20}}
+
+
+def test_one_task_reads_small_ranges_of_several_partitions_and_nothing_beyond_them(broker: BrokerProcess) -> None:
+    reader = stream_reader(broker, subscribe=TOPIC)
+    start, end = json.loads(by_partition(3, 0, 19)), json.loads(by_partition(7, 1, 20))
+    (task,) = reader.partitions(start, end)
+    assert offsets_of(read_tasks(reader, [task])) == {0: [3, 4, 5, 6], 1: [0], 2: [19]}
+    narrow = data_source(broker, subscribe=TOPIC).streamReader(StructType([StructField("value", BinaryType())]))
+    values = {row["value"] for row in read_tasks(narrow, narrow.partitions(start, end))}
+    assert values == {f"value {index}".encode() for index in (9, 12, 15, 18, 1, 59)}
+
+
+def test_what_one_of_several_ranges_has_lost_costs_the_others_nothing(
+    broker: BrokerProcess, admin: Admin, topic: str
+) -> None:
+    send(broker, topic, 0, 10)
+    send(broker, topic, 1, 10)
+    strict = stream_reader(broker, subscribe=topic)
+    lax = stream_reader(broker, subscribe=topic, failOnDataLoss="false")
+    (task,) = strict.partitions({topic: {"0": 0, "1": 0}}, {topic: {"0": 10, "1": 10}})
+    admin.delete_records({ottla.TopicPartition(topic, 0): 4}).check()
+    with pytest.raises(DataLossError, match=f"{topic}-0 holds offsets 4 up to 10, and 0 up to 10 were to be read"):
+        read_tasks(strict, [task])
+    assert offsets_of(read_tasks(lax, [task])) == {0: list(range(4, 10)), 1: list(range(10))}
 
 
 def test_a_stream_starts_at_the_end_unless_told_otherwise(broker: BrokerProcess) -> None:

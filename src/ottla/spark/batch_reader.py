@@ -34,7 +34,7 @@ class BatchReader(DataSourceReader):
                 )
         ranges = [OffsetRange(partition, start[partition], end[partition]) for partition in sorted(end)]
         pieces = split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
-        return [RangePartition.of(piece) for piece in pieces]
+        return [RangePartition([piece]) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return self._ranges.read(partition)

@@ -150,6 +150,19 @@ def split(
     return [piece for one in whole for piece in _pieces(one, counts[one])]
 
 
+def gathered(pieces: Iterable[OffsetRange], rows_min: int) -> list[list[OffsetRange]]:
+    """What each task reads: in order, so many pieces that it has `rows_min` rows if there are as many."""
+    tasks: list[list[OffsetRange]] = []
+    rows = rows_min
+    for piece in pieces:
+        if rows >= rows_min:
+            tasks.append([])
+            rows = 0
+        tasks[-1].append(piece)
+        rows += piece.size
+    return tasks
+
+
 def _pieces(one: OffsetRange, count: int) -> list[OffsetRange]:
     bounds = [one.start_offset + one.size * index // count for index in range(count + 1)]
     return [OffsetRange(one.topic_partition, low, high) for low, high in pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""What a task does: reads one range of offsets from one partition as Arrow batches.
+"""What a task does: reads a range of offsets from one partition, or small ones of several, as Arrow batches.
 
 The client fetches ahead in its own thread while Spark is busy with the batch before. Reading the same range again gives
 the same rows, so a task that failed can simply be run again.
@@ -7,8 +7,9 @@ the same rows, so a task that failed can simply be run again.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
@@ -33,22 +34,15 @@ _POLL_S = 0.1
 """Short, because a range may end with records that nobody is shown, and then nothing comes at all."""
 _LOOK_S = 1.0
 """Without progress for as long as this, it is looked at what has become of the log."""
-_OFFSET = "offset"
+_TOPIC, _PARTITION, _OFFSET = _PLACE = "topic", "partition", "offset"
 
 
 class RangePartition(InputPartition):
-    """An offset range as Spark ships it to a task."""
+    """Offset ranges as Spark ships them to a task."""
 
-    def __init__(self, topic: str, partition: int, start_offset: int, end_offset: int) -> None:
-        super().__init__(f"{topic}-{partition}")
-        self.topic = topic
-        self.partition = partition
-        self.start_offset = start_offset
-        self.end_offset = end_offset
-
-    @classmethod
-    def of(cls, one: OffsetRange) -> RangePartition:
-        return cls(*one.topic_partition, one.start_offset, one.end_offset)
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        super().__init__(", ".join(str(one.topic_partition) for one in ranges))
+        self.ranges = tuple(ranges)
 
 
 class MissingRecordsError(OttlaError):
@@ -81,11 +75,37 @@ class RangeReader:
         # Spark makes up a partition of its own where there are none to read.
         if not isinstance(wanted, RangePartition):
             return
-        topic_partition = TopicPartition(wanted.topic, wanted.partition)
         with consumer_for(self.consumer) as consumer:
-            consumer.assign([topic_partition])
-            consumer.seek(topic_partition, wanted.start_offset)
-            yield from self._read_on(consumer, topic_partition, wanted.end_offset)
+            left = wanted.ranges
+            if len(left) > 1:
+                left = yield from self._read_together(consumer, left)
+            for one in left:
+                consumer.assign([one.topic_partition])
+                consumer.seek(one.topic_partition, one.start_offset)
+                yield from self._read_on(consumer, one.topic_partition, one.end_offset)
+
+    def _read_together(
+        self, consumer: BytesConsumer, ranges: Sequence[OffsetRange]
+    ) -> Generator[Any, None, tuple[OffsetRange, ...]]:
+        """One fetch for all. Returns what has not come soon: each of those is read alone, to see what is wrong."""
+        consumer.assign([one.topic_partition for one in ranges])
+        for one in ranges:
+            consumer.seek(one.topic_partition, one.start_offset)
+        left = tuple(ranges)
+        deadline_s = time.monotonic() + _LOOK_S
+        while left and time.monotonic() < deadline_s:
+            try:
+                rows = consumer.poll_arrow(_POLL_S, columns=(*self.columns.names, *_PLACE))
+            except OffsetOutOfRangeError:
+                break
+            if rows.num_rows:
+                yield from self._fit_each(rows, ranges)
+            left = tuple(
+                one._replace(start_offset=position)
+                for one in left
+                if (position := consumer.position(one.topic_partition)) < one.end_offset
+            )
+        return left
 
     def _read_on(self, consumer: BytesConsumer, topic_partition: TopicPartition, end_offset: int) -> Iterator[Any]:
         position = consumer.position(topic_partition)
@@ -132,6 +152,16 @@ class RangeReader:
                 " failOnDataLoss=false to go on without the rest of this range"
             )
         report_loss([told], fail=False)
+
+    def _fit_each(self, rows: Any, ranges: Sequence[OffsetRange]) -> Iterator[Any]:
+        """The rows of the ranges. Those of a partition lie together, in the order of their offsets."""
+        ends = {one.topic_partition: one.end_offset for one in ranges}
+        places = zip(rows.column(_TOPIC).to_pylist(), rows.column(_PARTITION).to_pylist(), strict=True)
+        begun = 0
+        for (topic, partition), same in groupby(places):
+            count = sum(1 for _ in same)
+            yield from self._fit(rows.slice(begun, count), ends[TopicPartition(topic, partition)])
+            begun += count
 
     def _fit(self, rows: Any, end_offset: int) -> Iterator[Any]:
         """The rows of the range in the form Spark asked for."""

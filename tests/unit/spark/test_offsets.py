@@ -13,6 +13,7 @@ from ottla.spark.offsets import (
     OffsetRange,
     begin_of,
     from_json,
+    gathered,
     lag,
     losses,
     ranges_between,
@@ -130,6 +131,15 @@ def test_tasks_cover_every_range_once(
     total = sum(one.size for one in ranges)
     if min_partitions is not None:
         assert len(pieces) >= min(min_partitions, total)
+
+
+@given(st.lists(st.integers(1, 50), max_size=12), st.integers(1, 60))
+def test_tasks_have_enough_rows_and_no_more_ranges_than_that_takes(sizes: list[int], rows_min: int) -> None:
+    pieces = [OffsetRange(TopicPartition("t", index), 0, size) for index, size in enumerate(sizes)]
+    tasks = gathered(pieces, rows_min)
+    assert [piece for task in tasks for piece in task] == pieces
+    assert all(sum(piece.size for piece in task) >= rows_min for task in tasks[:-1])
+    assert all(sum(piece.size for piece in task[:-1]) < rows_min for task in tasks)
 
 
 def test_larger_ranges_are_cut_into_more_tasks() -> None:

@@ -137,7 +137,7 @@ def test_a_query_that_starts_at_the_end_begins_with_an_empty_batch() -> None:
     assert reader.partitions(to_json(start), to_json(start)) == []
     assert end_after(reader, start) == {A: 30, B: 4}
     tasks = reader.partitions(to_json(start), to_json({A: 30, B: 4}))
-    assert [(task.partition, task.start_offset, task.end_offset) for task in tasks] == [(0, 10, 30)]
+    assert ranges_of(tasks) == [("t", 0, 10, 30)]
 
 
 @pytest.mark.parametrize(
@@ -169,15 +169,23 @@ def test_ranges_that_have_gone_or_shrunk_end_a_careful_query() -> None:
         reader.partitions(to_json({A: 5, B: 4}), to_json({A: 3, B: 4}))
     careless, _ = made(failOnDataLoss="false")
     tasks = careless.partitions(to_json({A: 5, B: 1}), to_json({A: 3, B: 4}))
-    assert (1, 1, 4) in [(task.partition, task.start_offset, task.end_offset) for task in tasks]
+    assert ("t", 1, 1, 4) in ranges_of(tasks)
 
 
 def test_ranges_are_split_as_asked_for() -> None:
-    for options, count in (({}, 2), ({"minPartitions": "7"}, 7), ({"maxRecordsPerPartition": "2"}, 7)):
+    for options, count in (({}, 1), ({"minPartitions": "7"}, 7), ({"maxRecordsPerPartition": "2"}, 7)):
         reader, _ = made(**options)
         tasks = reader.partitions(to_json({A: 0, B: 0}), to_json({A: 10, B: 4}))
         assert len(tasks) == count
-        assert sum(task.end_offset - task.start_offset for task in tasks) == 14
+        assert sum(end - start for _, _, start, end in ranges_of(tasks)) == 14
+
+
+def test_a_task_reads_small_ranges_together_and_a_large_one_alone() -> None:
+    reader, _ = made()
+    tasks = reader.partitions(to_json({A: 0, B: 0}), to_json({A: 5_000, B: 4}))
+    assert [ranges_of([task]) for task in tasks] == [[("t", 0, 0, 5_000)], [("t", 1, 0, 4)]]
+    tasks = reader.partitions(to_json({A: 0, B: 0}), to_json({A: 999, B: 5_000}))
+    assert [ranges_of([task]) for task in tasks] == [[("t", 0, 0, 999), ("t", 1, 0, 5_000)]]
 
 
 def test_the_batch_that_ends_where_a_query_was_moved_to_holds_nothing() -> None:
@@ -205,4 +213,4 @@ def test_a_mirror_that_was_moved_copies_nothing_of_what_lies_before() -> None:
 
 
 def ranges_of(partitions: list[Any]) -> list[tuple[str, int, int, int]]:
-    return [(one.topic, one.partition, one.start_offset, one.end_offset) for one in partitions]
+    return [(*one.topic_partition, one.start_offset, one.end_offset) for task in partitions for one in task.ranges]
