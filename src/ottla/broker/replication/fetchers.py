@@ -21,6 +21,7 @@ from ottla.broker.replicas import Replicas
 from ottla.broker.replication.peers import Peers
 from ottla.machines.reader_session import FetchSession, Wanted
 from ottla.machines.replication.follower import (
+    NOT_TOLD_YET,
     Append,
     AskOffsets,
     BackOff,
@@ -386,10 +387,11 @@ class _SourceFetcher:
                 raise AssertionError("asked before")
 
     def _back_off(self, followed: _Followed, code: int, reason: str) -> None:
-        if followed.told_error != code:
+        backoff_ms = self._backoff_ms()
+        followed.wait_ms = min(max(2 * followed.wait_ms, _FIRST_WAIT_MS), backoff_ms)
+        if followed.told_error != code and (code not in NOT_TOLD_YET or followed.wait_ms == backoff_ms):
             log.info("%s cannot be fetched from broker %d for now: %s", followed.partition.tp, self._source, reason)
             followed.told_error = code
-        followed.wait_ms = min(max(2 * followed.wait_ms, _FIRST_WAIT_MS), self._backoff_ms())
         followed.waits_until_ms = self._owner.clock.monotonic_ms() + followed.wait_ms
         self._resting[followed.partition.tp] = followed
 

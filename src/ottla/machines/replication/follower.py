@@ -61,6 +61,17 @@ class BackOff(NamedTuple):
     error_code: int
 
 
+NOT_TOLD_YET = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+    }
+)
+"""With every new topic and every election some brokers hear of it before others. It is worth a line if it lasts."""
+
 Step = Append | Truncate | StartAnew | AskOffsets | BackOff
 
 
