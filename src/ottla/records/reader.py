@@ -123,7 +123,7 @@ def validate_records(
         if span.offset != header.base_offset + index:
             errors.append((index, f"offset {span.offset} where {header.base_offset + index} is due"))
         if keys_required and span.key is None:
-            errors.append((index, "a record of a compacted topic needs a key"))
+            errors.append((index, "Compacted topic cannot accept message without key."))
         if checks_time and span.timestamp != NO_TIMESTAMP:
             too_old = min_timestamp is not None and span.timestamp < min_timestamp
             if too_old or (max_timestamp is not None and span.timestamp > max_timestamp):

@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from ottla.base.errors import CorruptBatchError
 from ottla.base.types import ReadBuffer
+from ottla.records.arrays.layout import Payload
+from ottla.records.arrays.varint import Octets
 from ottla.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, iter_ordered_headers
-from ottla.records.columns.fields import Payload, read_fields
+from ottla.records.columns.fields import read_fields
 from ottla.records.columns.schema import PLAIN_COLUMNS, columns_schema
-from ottla.records.columns.varint import Octets
 from ottla.records.compression import Codec
 from ottla.records.control import ControlType, parse_control_key
 from ottla.records.faults import raise_cut_short

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.base.errors import ErrorCode, InvalidRecordError
+from ottla.records.arrays.varint import Int64s, VarintColumn
 from ottla.records.batch import (
     HEADER_SIZE,
     MAGIC_V2,
@@ -32,7 +33,7 @@ from ottla.records.batch import (
 )
 from ottla.records.columns.even import RecordsOfBatch, encode_evenly
 from ottla.records.columns.input import NO_HEADERS, RecordColumns
-from ottla.records.columns.varint import Int64s, VarintColumn, join_varints
+from ottla.records.columns.varint import join_varints
 from ottla.records.compression import Codec, compress
 from ottla.records.varint import encode_varint
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ottla.records.arrays.varint import Int64s, Octets, VarintColumn
 from ottla.records.batch import HEADER_SIZE
 from ottla.records.columns.input import RecordColumns
-from ottla.records.columns.varint import Int64s, Octets, VarintColumn
 from ottla.records.varint import encode_varint
 
 Cells: TypeAlias = npt.NDArray[np.void]

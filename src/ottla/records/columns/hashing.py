@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ottla.records.columns.varint import Int64s
+from ottla.records.arrays.varint import Int64s
 from ottla.records.hashing import MULTIPLIER, SEED, partition_for_key
 
 NO_PARTITION: Final = -1

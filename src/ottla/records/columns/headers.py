@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from ottla.base.errors import CorruptBatchError
 from ottla.base.types import ReadBuffer
+from ottla.records.arrays.varint import Int64s, Octets, read_varints
 from ottla.records.columns.schema import HEADERS_TYPE
 from ottla.records.columns.slices import slices
-from ottla.records.columns.varint import Int64s, Octets, read_varints
 from ottla.records.faults import raise_negative_length
 from ottla.records.varint import read_varint
 

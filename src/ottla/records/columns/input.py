@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.base.errors import InvalidRecordError
+from ottla.records.arrays.varint import Int64s, VarintColumn
 from ottla.records.batch import NO_TIMESTAMP
 from ottla.records.columns.schema import COLUMN_NAMES, HEADERS_TYPE
-from ottla.records.columns.varint import Int64s, VarintColumn, binary_array, join_varints
+from ottla.records.columns.varint import binary_array, join_varints
 
 NO_HEADERS: Final = pa.scalar(b"\x00", pa.binary())
 _NOTHING: Final = pa.scalar(b"", pa.binary())

@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ottla.base.types import ReadBuffer
-from ottla.records.columns.varint import Int64s, Octets, binary_array
+from ottla.records.arrays.varint import Int64s, Octets
+from ottla.records.columns.varint import binary_array
 from ottla.records.runs import Shape, shape_at, signed_number_at
 
 Words = npt.NDArray[np.uint64]

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from ottla.base.types import ReadBuffer
-from ottla.records.columns.varint import Int64s, binary_array
+from ottla.records.arrays.varint import Int64s
+from ottla.records.columns.varint import binary_array
 
 
 def slices(buf: ReadBuffer, starts: Int64s, lengths: Int64s) -> Any:

@@ -23,11 +23,11 @@ from ottla.client.core.producer.encoded_batch import ASSUMED, EncodedRows, Table
 from ottla.client.core.producer.options import ProducerSettings
 from ottla.client.core.producer.partitioners import Backlog, Partitioner, StickyChoice
 from ottla.client.errors import ClientError, RecordTooLargeError, SerializationError
+from ottla.records.arrays.varint import Int64s
 from ottla.records.batch import HEADER_SIZE
 from ottla.records.columns import HEADERS_TYPE, EncodedBatch, encode_columns
 from ottla.records.columns.encode import DEFAULT_MAX_BATCH_SIZE
 from ottla.records.columns.hashing import NO_PARTITION, partitions_for_keys
-from ottla.records.columns.varint import Int64s
 
 _PORTION_BYTES_MAX = 16 << 20
 _HEADER_OVERHEAD = 4

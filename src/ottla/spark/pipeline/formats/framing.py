@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from ottla.records.columns.varint import Int64s
+from ottla.records.arrays.varint import Int64s
 from ottla.spark.pipeline.formats.avro.lanes import Batch, Lanes
 
 HEAD_SIZE: Final = 5

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ottla.records.columns.varint import Int64s
+from ottla.records.arrays.varint import Int64s
 from ottla.spark.pipeline.formats.avro.lanes import ENDS_EARLY, Batch, Lanes, Reader
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ottla.records.columns.varint import Int64s
+from ottla.records.arrays.varint import Int64s
 from ottla.spark.pipeline.formats.arrow_values import IS_NULL, with_errors
 from ottla.spark.pipeline.formats.avro.compiling import arrow_type, compile_reader
 from ottla.spark.pipeline.formats.avro.lanes import Batch, Lanes, Reader

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ottla.records.arrays.varint import Int64s, Octets
 from ottla.records.columns.slices import slices
-from ottla.records.columns.varint import Int64s, Octets
 
 _ROOM: Final = 16
 """Zeros after the last value, so that a number may be read there before it is found not to be there."""

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ottla.records.arrays.varint import Int64s, Octets
 from ottla.records.columns.slices import slices
-from ottla.records.columns.varint import Int64s, Octets
 from ottla.spark.pipeline.formats.avro.lanes import Batch, Lanes
 from ottla.spark.pipeline.formats.avro.spark_types import family
 from ottla.spark.pipeline.formats.avro.types import AvroSchemaError, Fixed, Primitive

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ottla.records.columns.varint import Int64s
+from ottla.records.arrays.varint import Int64s
 from ottla.spark.pipeline.formats.avro.lanes import Batch, Lanes, Reader
 from ottla.spark.pipeline.formats.avro.numbers import Finish, decimals
 from ottla.spark.pipeline.formats.avro.types import Fixed, Primitive

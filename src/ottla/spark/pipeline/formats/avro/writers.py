@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from ottla.records.columns.varint import Int64s, VarintColumn, binary_array, join_varints
+from ottla.records.arrays.varint import Int64s, VarintColumn
+from ottla.records.columns.varint import binary_array, join_varints
 from ottla.spark.pipeline.formats.avro.numbers import decimal_bytes, moment_numbers
 from ottla.spark.pipeline.formats.avro.resolution import describe
 from ottla.spark.pipeline.formats.avro.spark_types import branch_names, spark_type

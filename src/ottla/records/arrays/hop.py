@@ -13,7 +13,7 @@ import numpy as np
 
 from ottla.base.errors import CorruptBatchError
 from ottla.base.types import ReadBuffer
-from ottla.records.columns.varint import Int64s, Octets
+from ottla.records.arrays.varint import Int64s, Octets
 from ottla.records.faults import raise_wrong_length
 from ottla.records.varint import read_unsigned
 
