@@ -45,6 +45,8 @@ class BrokerProcess:
         settings = {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "log.dirs": str(self.data_dir),
+            # Records of tests have timestamps of long ago.
+            "log.retention.check.interval.ms": "86400000",
             **self.overrides,
         }
         command = [sys.executable, "-m", "ottla", "start"]

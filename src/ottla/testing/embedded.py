@@ -39,6 +39,8 @@ DEFAULTS: dict[str, object] = {
     "offsets.retention.check.interval.ms": 100,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
     "transaction.remove.expired.transaction.cleanup.interval.ms": 100,
+    # Tests write records with timestamps of long ago, and mean to read them.
+    "log.retention.check.interval.ms": 86_400_000,
 }
 _CALL_TIMEOUT_S = 30
 _HOST = "127.0.0.1"

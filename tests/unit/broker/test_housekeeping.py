@@ -139,3 +139,44 @@ def test_a_log_without_a_topic_id_is_given_one(tmp_path: Path) -> None:
 
     in_world(tmp_path, before)
     in_world(tmp_path, after)
+
+
+def test_old_segments_go_where_retention_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        caplog.set_level("INFO")
+        old, kept = await world.lead("old"), await world.lead("kept")
+        for partition in (old, kept):
+            world.append(partition)
+            world.append(partition)
+        kept.log.update_config(LogConfig(segment_index_bytes=4096, retention_ms=-1))
+        jobs = housekeeping(world)
+        world.clock.advance(1_000)
+        await jobs.drop_expired()
+        assert (old.log.log_start_offset, kept.log.log_start_offset) == (0, 0)
+        world.clock.advance(1)
+        await jobs.drop_expired()
+        assert (old.log.log_start_offset, kept.log.log_start_offset) == (2, 0)
+        size = 2 * kept.log.segments.first.header_at(0).size
+        (line,) = [record.message for record in caplog.records if record.name == "ottla.broker.housekeeping"]
+        assert line == (
+            f"old-0 begins at offset 2 now: 1 segments with {size} bytes go, "
+            "because their newest record is older than retention.ms=1000"
+        )
+
+    in_world(tmp_path, scenario, LogConfig(segment_index_bytes=4096, retention_ms=1_000))
+
+
+def test_a_directory_whose_segments_cannot_be_dropped_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        lost, kept = await world.lead("lost"), await world.lead("kept")
+        world.append(lost)
+        world.clock.advance(1_001)
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "rename", fails)
+            await housekeeping(world).drop_expired()
+        assert (lost.is_offline, kept.is_offline) == (True, False)
+        await housekeeping(world).drop_expired()
+
+    in_world(tmp_path, scenario, LogConfig(segment_index_bytes=4096, retention_ms=1_000))
