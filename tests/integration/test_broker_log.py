@@ -56,15 +56,17 @@ def test_what_becomes_of_a_topic(broker: BrokerProcess, new_topic: str) -> None:
 def test_settings_of_a_topic_that_do_nothing_are_said_where_they_are_set(own_broker: BrokerProcess) -> None:
     own_broker.start()
     command = [sys.executable, "-m", "ottla", "topics", "--create", "--bootstrap-server", own_broker.bootstrap]
-    options = ["--topic", "idle", "--config", "retention.ms=5", "--config", "segment.bytes=1000000"]
+    options = ["--topic", "idle", "--config", "local.retention.ms=5", "--config", "segment.bytes=1000000"]
     created = subprocess.run([*command, *options], capture_output=True, text=True, timeout=60, check=True)
     assert created.stdout == "Created topic idle.\n"
-    assert created.stderr == "WARNING: retention.ms has no effect: nothing deletes old records yet.\n"
-    wait_for_line(own_broker, r"WARNING .*topic idle has settings without effect .*: retention\.ms \(nothing deletes")
+    assert created.stderr == "WARNING: local.retention.ms has no effect: nothing is tiered here.\n"
+    wait_for_line(
+        own_broker, r"WARNING .*topic idle has settings without effect .*: local\.retention\.ms \(nothing is t"
+    )
     with Admin(bootstrap_servers=own_broker.bootstrap) as admin:
         resource = ConfigResource.topic("idle")
-        admin.incremental_alter_configs({resource: [ConfigChange("cleanup.policy", "compact")]}).check()
-    wait_for_line(own_broker, r"WARNING .*topic idle has settings .*: cleanup\.policy \(.*\), retention\.ms \(")
+        admin.incremental_alter_configs({resource: [ConfigChange("message.format.version", "3.0")]}).check()
+    wait_for_line(own_broker, r"WARNING .*topic idle has .*: local\.retention\.ms \(.*\), message\.format\.version \(")
     assert own_broker.stop() == 0
     own_broker.log_lines.clear()
     own_broker.start()

@@ -17,6 +17,7 @@ from ottla.base.errors import KafkaError, StartError
 from ottla.base.ids import Ids
 from ottla.base.types import Endpoint, uuid_to_text
 from ottla.broker.admission import AccessRules
+from ottla.broker.cleaner import LogCleaner
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.dynamic import DynamicConfigs
 from ottla.broker.controller.broker_link import ClusterLink
@@ -146,6 +147,9 @@ async def _start(config: BrokerConfig, around: Surroundings, undo: AsyncExitStac
     housekeeping = Housekeeping(broker.replicas, around.clock, broker.config)
     housekeeping.start()
     undo.push_async_callback(housekeeping.stop)
+    cleaner = LogCleaner(broker.replicas, around.clock, lambda: broker.config)
+    cleaner.start()
+    undo.push_async_callback(cleaner.stop)
     await _until_told(broker)
     return broker
 

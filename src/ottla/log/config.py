@@ -51,6 +51,11 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     @property
+    def roll_ms(self) -> int:
+        """How old a segment gets: what is in it is compacted only when it is closed."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
+    @property
     def stamps_append_time(self) -> bool:
         return self.message_timestamp_type == LOG_APPEND_TIME
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ottla.base.types import TopicPartition
 from ottla.log.checkpoints import write_offsets
-from ottla.log.dir_contents import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from ottla.log.dir_contents import CLEAN_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from ottla.log.partition_log import PartitionLog
 
-_Positions = tuple[int, int, int, int, bool]
+_Positions = tuple[int, int, int, int, int, bool]
 
 
 class DirCheckpoint:
@@ -35,6 +35,9 @@ class DirCheckpoint:
                     log.checkpoint_is_behind = False
             self._write_offsets(RECOVERY_POINTS, {log.topic_partition: log.recovery_point for log in positions})
             self._write_offsets(HIGH_WATERMARKS, {log.topic_partition: log.high_watermark for log in positions})
+            self._write_offsets(
+                CLEAN_OFFSETS, {log.topic_partition: log.clean_offset for log in positions if log.clean_offset >= 0}
+            )
             self._log_start_offsets = {
                 log.topic_partition: log.log_start_offset
                 for log in positions
@@ -56,5 +59,6 @@ def _positions(log: PartitionLog) -> _Positions:
         log.recovery_point,
         log.high_watermark,
         log.log_end_offset,
+        log.clean_offset,
         log.checkpoint_is_behind,
     )

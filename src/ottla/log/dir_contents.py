@@ -18,6 +18,7 @@ from ottla.log.file import file_names
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
+CLEAN_OFFSETS = "cleaner-offset-checkpoint"
 
 _log = logging.getLogger(__name__)
 
@@ -26,10 +27,12 @@ class Checkpoints(NamedTuple):
     recovery_points: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
     log_start_offsets: dict[TopicPartition, int]
+    clean_offsets: dict[TopicPartition, int]
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        return cls(*(_read_offsets(path / name) for name in (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS)))
+        names = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, CLEAN_OFFSETS)
+        return cls(*(_read_offsets(path / name) for name in names))
 
     def names_others_than(self, partitions: set[TopicPartition]) -> bool:
         """Whether something is said of a partition that is not there: it must not be believed of a later one."""
@@ -81,7 +84,8 @@ def remove_replaced(paths: list[Path]) -> None:
 
 def _read_offsets(path: Path) -> dict[TopicPartition, int]:
     try:
-        return read_offsets(path)
+        # Kafka makes some of these files long before it writes to them.
+        return {} if path.exists() and not path.stat().st_size else read_offsets(path)
     except CheckpointError as e:
         _log.warning("%s; going on without it", e)
         return {}

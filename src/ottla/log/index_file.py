@@ -82,6 +82,11 @@ class IndexFile:
     def is_writable(self) -> bool:
         return self._memory is not None
 
+    @property
+    def size_bytes(self) -> int:
+        """What the entries take."""
+        return self.entry_count * self.entry_size
+
     # -- entries -------------------------------------------------------------------------------------------------
 
     def entries(self) -> bytearray | mmap.mmap | bytes:

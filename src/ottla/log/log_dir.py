@@ -32,6 +32,7 @@ from ottla.log.dir_names import MOVED_MARK, deleted_directory_name, future_direc
 from ottla.log.file import sync_directory
 from ottla.log.partition_log import PartitionLog
 from ottla.log.recovery import Recovery, load_partition, log_loaded
+from ottla.log.segmented_log import NEVER_CLEANED
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 _CLOSING_THREADS = 8
@@ -192,6 +193,7 @@ class LogDirs:
             recovery_point=checkpoints.recovery_points.get(tp, 0),
             log_start_offset=checkpoints.log_start_offsets.get(tp, 0),
             high_watermark=checkpoints.high_watermarks.get(tp, 0),
+            clean_offset=checkpoints.clean_offsets.get(tp, NEVER_CLEANED),
             now_ms=self._clock.wall_ms(),
             on_recovered=on_recovered,
         )
@@ -325,6 +327,8 @@ class LogDirs:
                 replace_file(log.directory / MOVED_MARK, f"{current.directory}\n".encode())
             except OSError as e:
                 raise LogDirError(f"cannot write to {log.directory}: {e.strerror or e}") from e
+            # What is copied from now on was cleaned at least as far.
+            log.clean_offset = current.clean_offset
             with self._lock:
                 self._futures[tp] = log
         return log

@@ -35,7 +35,7 @@ from ottla.log.segment import (
     segment_path,
 )
 from ottla.log.segment_set import SegmentSet
-from ottla.log.segmented_log import LogParts
+from ottla.log.segmented_log import NEVER_CLEANED, LogParts
 from ottla.log.swap import finish_swaps
 from ottla.records.batch import HEADER_SIZE, MAGIC_V2, BatchHeader, crc_is_valid, read_header
 
@@ -65,6 +65,7 @@ def load_partition(
     log_start_offset: int,
     high_watermark: int,
     now_ms: int,
+    clean_offset: int = NEVER_CLEANED,
     on_recovered: Callable[[Recovery], None] = lambda recovery: None,
 ) -> PartitionLog:
     """The log in `directory`. The offsets are what the checkpoints say, 0 where they say nothing.
@@ -80,6 +81,7 @@ def load_partition(
     if loader.recovery is not None:
         on_recovered(loader.recovery)
     log.advance_high_watermark(high_watermark)
+    log.clean_offset = min(clean_offset, log.log_end_offset)
     return log
 
 

@@ -31,6 +31,8 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 # Where the newest batches lie, so that readers at the end of the log need neither index nor file to find their place.
@@ -62,19 +64,21 @@ def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
 
 
 class Segment:
-    def __init__(self, directory: Path, base_offset: int, config: LogConfig, log: LogFile, size: int) -> None:
+    def __init__(
+        self, directory: Path, base_offset: int, config: LogConfig, log: LogFile, size: int, *, ending: str = ""
+    ) -> None:
         self.directory = directory
         self.base_offset = base_offset
         self.log = log
         self.size = size
         self.offset_index = OffsetIndex(
-            segment_path(directory, base_offset, INDEX_SUFFIX), base_offset, config.segment_index_bytes
+            segment_path(directory, base_offset, INDEX_SUFFIX + ending), base_offset, config.segment_index_bytes
         )
         self.time_index = TimeIndex(
-            segment_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes
+            segment_path(directory, base_offset, TIME_INDEX_SUFFIX + ending), base_offset, config.segment_index_bytes
         )
         self.transaction_index = TransactionIndex(
-            segment_path(directory, base_offset, TRANSACTION_INDEX_SUFFIX), base_offset
+            segment_path(directory, base_offset, TRANSACTION_INDEX_SUFFIX + ending), base_offset
         )
         self.index_interval_bytes = config.index_interval_bytes
         self.max_timestamp = NO_TIMESTAMP
@@ -98,14 +102,17 @@ class Segment:
     # -- opening -------------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, directory: Path, base_offset: int, config: LogConfig, *, now_ms: int) -> Segment:
-        """A new, empty, writable segment. Files left from an earlier one of this name are replaced."""
-        path = segment_path(directory, base_offset, LOG_SUFFIX)
+    def create(cls, directory: Path, base_offset: int, config: LogConfig, *, now_ms: int, ending: str = "") -> Segment:
+        """A new, empty, writable segment. Files left from an earlier one of this name are replaced.
+
+        One that is not yet part of its log has another `ending`.
+        """
+        path = segment_path(directory, base_offset, LOG_SUFFIX + ending)
         path.unlink(missing_ok=True)
         log = LogFile.create(path)
         if config.preallocate:
             log.reserve(config.segment_bytes)
-        segment = cls(directory, base_offset, config, log, 0)
+        segment = cls(directory, base_offset, config, log, 0, ending=ending)
         segment.created_ms = now_ms
         if config.preallocate:
             segment._has_torn_tail = True
@@ -416,9 +423,17 @@ class Segment:
     def mark_deleted(self) -> None:
         """Rename the files so that a restart removes them; whoever holds the log file can go on reading it."""
         self.is_deleted = True
-        self.log.rename(self.log.path.with_name(self.log.path.name + DELETED_SUFFIX))
-        for index in (self.offset_index, self.time_index, self.transaction_index):
-            index.rename(index.path.with_name(index.path.name + DELETED_SUFFIX))
+        self.rename_files(DELETED_SUFFIX)
+
+    def rename_files(self, ending: str) -> None:
+        """Give the files their names with another ending; none makes them part of the log."""
+        for file, suffix in (
+            (self.log, LOG_SUFFIX),
+            (self.offset_index, INDEX_SUFFIX),
+            (self.time_index, TIME_INDEX_SUFFIX),
+            (self.transaction_index, TRANSACTION_INDEX_SUFFIX),
+        ):
+            file.rename(segment_path(self.directory, self.base_offset, suffix + ending))
 
     def remove_files(self) -> None:
         for path in (self.log.path, self.offset_index.path, self.time_index.path, self.transaction_index.path):

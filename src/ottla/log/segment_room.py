@@ -47,7 +47,7 @@ NO_ROOM = SegmentRoom(-1, -1, -1, -1)
 
 def measure_room(segment: Segment, config: LogConfig, now_ms: int) -> SegmentRoom:
     size = segment.size
-    age_max_ms = config.segment_ms - segment.roll_jitter_ms
+    age_max_ms = config.roll_ms - segment.roll_jitter_ms
     timestamp_max = INT64_MAX
     lasts = True
     if segment.is_index_full:

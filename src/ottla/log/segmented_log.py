@@ -7,7 +7,7 @@ which adds that on top.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -23,9 +23,11 @@ from ottla.log.producer_snapshot import find_snapshots
 from ottla.log.producer_state import ProducerStates
 from ottla.log.replay import replay_producers
 from ottla.log.retired_segments import RetiredSegments
-from ottla.log.segment import Segment
+from ottla.log.segment import SNAPSHOT_SUFFIX, SWAP_SUFFIX, Segment, segment_path
 from ottla.log.segment_room import NO_ROOM, SegmentRoom, measure_room
 from ottla.log.segment_set import SegmentSet
+
+NEVER_CLEANED = -1
 
 
 class LogParts(NamedTuple):
@@ -56,6 +58,8 @@ class SegmentedLog:
         self.log_end_offset = parts.log_end_offset
         self.high_watermark = parts.log_start_offset
         self.recovery_point = parts.recovery_point
+        self.clean_offset = NEVER_CLEANED
+        """Below it compaction has left one record of each key (exclusive)."""
         self.flush_due = False
         """Set when flush.messages or flush.ms is reached or a segment was sealed; the broker then calls `flush`."""
         self._unflushed_records = 0
@@ -243,6 +247,35 @@ class SegmentedLog:
         self._remove_snapshots(below=self.segments.first.base_offset)
 
     @property
+    def history(self) -> int:
+        """Another number after every truncation."""
+        return self._truncations
+
+    def exchange(self, old: Sequence[Segment], new: Segment) -> None:
+        """Let `new`, which holds what is left of `old` and is complete and durable, take their place.
+
+        Whenever the process is killed, a start finds one or the other (`swap`).
+        """
+        following = self.segments.replace(old, [new])
+        try:
+            new.rename_files(SWAP_SUFFIX)
+            self._retired.add(old)
+            new.rename_files("")
+        except OSError as e:
+            raise self.failed_to("compact", e) from e
+        self.segments = following
+        self._file_changes += 1
+        for segment in old[1:]:
+            segment_path(self.directory, segment.base_offset, SNAPSHOT_SUFFIX).unlink(missing_ok=True)
+
+    def secure_exchange(self) -> None:
+        """Make exchanges durable. May run in another thread."""
+        try:
+            self._sync_directory()
+        except OSError as e:
+            raise self.failed_to("compact", e) from e
+
+    @property
     def has_retired_segments(self) -> bool:
         return bool(self._retired)
 
@@ -324,6 +357,7 @@ class SegmentedLog:
             self._truncations += 1
             self.recovery_point = min(self.recovery_point, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
+        self.clean_offset = min(self.clean_offset, offset)
         self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
         self.epochs.truncate_from_end(offset)
         self._file_changes += 1

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
-from ottla.log.file import file_names
+from ottla.base.errors import CorruptBatchError
+from ottla.log.file import LogFile, file_names
+from ottla.log.file_walk import iter_file
 from ottla.log.segment import (
+    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     offsets_of_files,
     segment_path,
 )
-from ottla.records.batch import HEADER_SIZE, MAGIC_V2, read_header
 
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
 _TEMPORARY_SUFFIX = ".tmp"
 
 
@@ -60,15 +62,11 @@ def _remove_replaced(directory: Path, start: int, end: int) -> None:
 
 def _end_of_log_file(path: Path) -> int:
     """The offset after the last batch of a log file that has no index to help."""
-    data = memoryview(path.read_bytes())
     end = _base_offset(path) + 1
-    at = 0
-    while at + HEADER_SIZE <= len(data):
-        header = read_header(data, at)
-        if header.magic != MAGIC_V2 or header.size < HEADER_SIZE:
-            break
-        end = header.next_offset
-        at += header.size
+    log = LogFile.open_read_only(path)
+    with suppress(CorruptBatchError):
+        for _, header in iter_file(log, 0, log.size()):
+            end = header.next_offset
     return end
 
 

@@ -188,10 +188,10 @@ def test_settings_that_do_nothing_are_named_with_the_reason() -> None:
 
 
 def test_all_idle_settings_are_one_sentence() -> None:
-    loaded = config(num_io_threads="4", num_network_threads="2", log_retention_hours="1")
+    loaded = config(num_io_threads="4", num_network_threads="2", log_local_retention_ms="1")
     (sentence,) = loaded.notices()
     assert sentence == (
-        "settings without effect in this version: log.retention.hours (nothing deletes old records yet); "
+        "settings without effect in this version: log.local.retention.ms (nothing is tiered here); "
         "num.io.threads, num.network.threads (one event loop serves the whole broker)"
     )
 

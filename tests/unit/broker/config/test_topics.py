@@ -100,15 +100,18 @@ def test_a_topic_setting_has_an_effect_where_the_brokers_default_has(name: str) 
 
 def test_settings_without_effect_are_named_with_the_reason() -> None:
     assert settings_without_effect({"segment.bytes": "1000", "max.message.bytes": "5"}) is None
-    assert settings_without_effect({"segment.bytes": "1000", "retention.ms": "5", "delete.retention.ms": "1"}) == (
-        "delete.retention.ms (nothing compacts yet), retention.ms (nothing deletes old records yet)"
+    assert settings_without_effect(
+        {"segment.bytes": "1000", "message.format.version": "3.0", "local.retention.ms": "1"}
+    ) == (
+        "local.retention.ms (nothing is tiered here), "
+        "message.format.version (only message format 2 is stored and served)"
     )
 
 
 def test_the_reason_is_found_again_in_what_describe_configs_says() -> None:
-    described = describe_topic_config({}, DEFAULTS, ["retention.ms", "segment.bytes"])
+    described = describe_topic_config({}, DEFAULTS, ["local.retention.ms", "segment.bytes"])
     reasons = {entry.name: no_effect_in(entry.documentation) for entry in described}
-    assert reasons == {"retention.ms": "nothing deletes old records yet", "segment.bytes": None}
+    assert reasons == {"local.retention.ms": "nothing is tiered here", "segment.bytes": None}
 
 
 def one(entries: list[ConfigEntry]) -> ConfigEntry:

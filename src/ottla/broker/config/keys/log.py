@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.options import MAX_DOUBLE, MAX_LONG, Between, EachOf, OneOf, Option, Type, Update
-from ottla.broker.config.keys.reasons import NO_CLEANUP, NO_COMPACTION, NO_KRAFT, NO_RETENTION, NOT_YET, OLD_FORMATS
+from ottla.broker.config.keys.reasons import NO_KRAFT, NOT_YET, OLD_FORMATS
 from ottla.broker.config.keys.releases import KafkaRelease
 
 GZIP_LEVEL = Between(1, 9, or_else=-1)
@@ -102,7 +102,6 @@ OPTIONS = (
         "`log.retention.minutes`.",
         importance="high",
         update=_CLUSTER,
-        no_effect=NO_RETENTION,
     ),
     Option(
         "log.retention.minutes",
@@ -110,7 +109,6 @@ OPTIONS = (
         None,
         "The same as `log.retention.ms`, in minutes. Beats `log.retention.hours`.",
         importance="high",
-        no_effect=NO_RETENTION,
     ),
     Option(
         "log.retention.hours",
@@ -118,7 +116,6 @@ OPTIONS = (
         168,
         "The same as `log.retention.ms`, in hours.",
         importance="high",
-        no_effect=NO_RETENTION,
     ),
     Option(
         "log.retention.bytes",
@@ -127,7 +124,6 @@ OPTIONS = (
         "Oldest segments are deleted while a partition is larger than this; -1 sets no limit.",
         importance="high",
         update=_CLUSTER,
-        no_effect=NO_RETENTION,
     ),
     Option(
         "log.retention.check.interval.ms",
@@ -135,7 +131,6 @@ OPTIONS = (
         300000,
         "How often the broker looks for segments to delete.",
         Between(1),
-        no_effect=NO_RETENTION,
     ),
     Option(
         "log.segment.delete.delay.ms",
@@ -154,7 +149,6 @@ OPTIONS = (
         "record of each key; both can be given.",
         CLEANUP_POLICY,
         update=_CLUSTER,
-        no_effect=NO_CLEANUP,
     ),
     Option(
         "log.index.interval.bytes",
@@ -320,7 +314,6 @@ OPTIONS = (
         Type.BOOLEAN,
         True,
         "Whether compaction runs at all. Internal topics depend on it.",
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "log.cleaner.threads",
@@ -329,7 +322,6 @@ OPTIONS = (
         "How many logs can be compacted at the same time.",
         Between(0),
         update=_CLUSTER,
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "log.cleaner.backoff.ms",
@@ -338,7 +330,6 @@ OPTIONS = (
         "How long the compactor sleeps when no log needs it.",
         Between(0),
         update=_CLUSTER,
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "log.cleaner.min.cleanable.ratio",
@@ -347,7 +338,6 @@ OPTIONS = (
         "The share of a log not yet compacted from which on compaction is worth it.",
         Between(0, 1),
         update=_CLUSTER,
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "log.cleaner.min.compaction.lag.ms",
@@ -356,7 +346,6 @@ OPTIONS = (
         "Records younger than this are left alone by compaction.",
         Between(0),
         update=_CLUSTER,
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "log.cleaner.max.compaction.lag.ms",
@@ -365,7 +354,6 @@ OPTIONS = (
         "A log holding an uncompacted record older than this is compacted, whatever its ratio.",
         Between(1),
         update=_CLUSTER,
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "log.cleaner.delete.retention.ms",
@@ -374,7 +362,6 @@ OPTIONS = (
         "How long a compacted topic keeps tombstones and transaction markers, so that slow readers still see them.",
         Between(0),
         update=_CLUSTER,
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "log.cleaner.dedupe.buffer.size",
@@ -382,7 +369,6 @@ OPTIONS = (
         134217728,
         "Memory, over all compaction threads, for the map from key to last offset.",
         update=_CLUSTER,
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "log.cleaner.io.buffer.size",
@@ -391,7 +377,6 @@ OPTIONS = (
         "Memory, over all compaction threads, for reading and writing.",
         Between(0),
         update=_CLUSTER,
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "log.cleaner.io.buffer.load.factor",
@@ -399,7 +384,6 @@ OPTIONS = (
         0.9,
         "How full the key map may get. Fuller means more keys in one pass and more hash collisions.",
         update=_CLUSTER,
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "log.cleaner.io.max.bytes.per.second",
@@ -407,7 +391,6 @@ OPTIONS = (
         MAX_DOUBLE,
         "The most compaction reads and writes per second.",
         update=_CLUSTER,
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "min.insync.replicas",

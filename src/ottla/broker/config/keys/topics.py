@@ -13,9 +13,6 @@ from ottla.broker.config.keys.log import (
     ZSTD_LEVEL,
 )
 from ottla.broker.config.keys.reasons import (
-    NO_CLEANUP,
-    NO_COMPACTION,
-    NO_RETENTION,
     NOT_YET,
     NOTHING_TIERED,
     OLD_FORMATS,
@@ -31,7 +28,6 @@ TOPIC = (
         "What becomes of old data: `delete` removes whole segments by age and size, `compact` keeps the last "
         "record of each key; both can be given.",
         CLEANUP_POLICY,
-        no_effect=NO_CLEANUP,
     ),
     Option(
         "compression.type",
@@ -56,7 +52,6 @@ TOPIC = (
         86400000,
         "How long compaction keeps tombstones and transaction markers, so that slow readers still see them.",
         Between(0),
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "file.delete.delay.ms",
@@ -118,7 +113,6 @@ TOPIC = (
         MAX_LONG,
         "A log holding an uncompacted record older than this is compacted, whatever its ratio.",
         Between(1),
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "max.message.bytes",
@@ -173,7 +167,6 @@ TOPIC = (
         0.5,
         "The share of the log not yet compacted from which on compaction is worth it.",
         Between(0, 1),
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "min.compaction.lag.ms",
@@ -181,7 +174,6 @@ TOPIC = (
         0,
         "Records younger than this are left alone by compaction.",
         Between(0),
-        no_effect=NO_COMPACTION,
     ),
     Option(
         "min.insync.replicas",
@@ -211,7 +203,6 @@ TOPIC = (
         Type.LONG,
         -1,
         "Oldest segments are deleted while a partition is larger than this; -1 sets no limit.",
-        no_effect=NO_RETENTION,
     ),
     Option(
         "retention.ms",
@@ -219,7 +210,6 @@ TOPIC = (
         604800000,
         "Segments whose newest record is older than this are deleted; -1 keeps them for ever.",
         Between(-1),
-        no_effect=NO_RETENTION,
     ),
     Option(
         "segment.bytes",

@@ -1,0 +1,120 @@
+"""One pass over a log: reads its dirty part, then writes what is left of its segments, group by group.
+
+Runs in a thread beside the one that appends. It touches no file of the log: it makes new ones beside them, and who
+calls it lets them take their place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ottla.base.errors import OttlaError
+from ottla.log.cleaning.chunks import ChunkReader
+from ottla.log.cleaning.dirty_part import DirtyPart
+from ottla.log.cleaning.offset_map import OffsetMap
+from ottla.log.cleaning.pass_plan import PassPlan, Source
+from ottla.log.cleaning.survivors import Counts, Survivors
+from ottla.log.segment import CLEANED_SUFFIX, Segment
+
+
+class CleaningAbortedError(OttlaError):
+    """The log was cut, deleted or closed under the cleaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerLimits:
+    """What one thread may use."""
+
+    map_bytes: int
+    map_load_factor: float
+    buffer_bytes: int
+
+
+class CleanedGroup(NamedTuple):
+    sources: list[Segment]
+    segment: Segment
+    """Holds what is left of them. Complete and durable, under a name that a start would remove."""
+
+
+class Cleaner:
+    """`groups` does the work of a pass, a group at a time; `end_offset` says how far the log is clean then."""
+
+    def __init__(
+        self,
+        plan: PassPlan,
+        limits: CleanerLimits,
+        *,
+        throttle: Callable[[int], None] = lambda count: None,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`throttle` is told how many bytes were read or written, and may take its time."""
+        self._plan = plan
+        self._limits = limits
+        self._throttle = throttle
+        self._is_stopping = is_stopping
+        self._reader = ChunkReader(limits.buffer_bytes)
+        self.end_offset = plan.first_dirty_offset
+        self.keyless = 0
+        self.counts = Counts()
+
+    def groups(self) -> Iterator[CleanedGroup]:
+        """Each group that comes must have taken its place, or been discarded, before the next is asked for."""
+        plan = self._plan
+        dirty = self._read_dirty_part()
+        self.end_offset, self.keyless = dirty.end_offset, dirty.keyless
+        survivors = Survivors(plan, dirty, self.counts)
+        for group in plan.groups(self.end_offset):
+            segment = self._create_segment(group)
+            try:
+                for source in group:
+                    self._clean_into(segment, source, survivors)
+                self._complete(segment, group, survivors)
+            except BaseException:
+                segment.remove_files()
+                raise
+            yield CleanedGroup([source.segment for source in group], segment)
+
+    def _read_dirty_part(self) -> DirtyPart:
+        plan, limits = self._plan, self._limits
+        keys_max = plan.end_offset - plan.first_dirty_offset
+        newest = OffsetMap(limits.map_bytes, limits.map_load_factor, keys_max)
+        dirty = DirtyPart(newest, plan.first_dirty_offset, plan.aborted)
+        dirty.read(plan.dirty_sources(), self._reader, self._went_on)
+        return dirty
+
+    def _create_segment(self, group: list[Source]) -> Segment:
+        directory, base_offset = self._plan.log.directory, group[0].segment.base_offset
+        return Segment.create(
+            directory, base_offset, self._plan.config, now_ms=self._plan.now_ms, ending=CLEANED_SUFFIX
+        )
+
+    def _clean_into(self, segment: Segment, source: Source, survivors: Survivors) -> None:
+        for chunk in self._reader.read(source.segment.log, source.segment.size):
+            self._went_on(len(chunk.view))
+            pieces, written, end_position = survivors.of_chunk(chunk, segment.size)
+            if written:
+                segment.append_all(pieces, written, end_position)
+                self._throttle(end_position - written[0][0])
+
+    def _complete(self, segment: Segment, group: list[Source], survivors: Survivors) -> None:
+        for aborted in survivors.take_aborted():
+            segment.transaction_index.append(aborted)
+        segment.seal()
+        if any(source.segment.transaction_index.path.exists() for source in group):
+            segment.transaction_index.ensure_file()
+        segment.sync()
+        segment.is_synced = True
+        # Where records have no timestamps, the age of the file is what retention goes by.
+        modified_ns = os.fstat(group[-1].segment.log.fd).st_mtime_ns
+        segment.created_ms = modified_ns // 1_000_000
+        for path in (segment.log.path, segment.offset_index.path, segment.time_index.path):
+            os.utime(path, ns=(modified_ns, modified_ns))
+
+    def _went_on(self, byte_count: int) -> None:
+        self.counts.bytes_read += byte_count
+        if self._is_stopping() or self._plan.is_void:
+            raise CleaningAbortedError("the log is not there any more as it was")
+        self._throttle(byte_count)
