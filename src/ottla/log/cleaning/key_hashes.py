@@ -78,5 +78,7 @@ def _hash_uneven(
     for row in np.flatnonzero(is_long).tolist():
         start = int(starts[row])
         key = octets[start : start + int(lengths[row])]
-        left[row], right[row] = np.frombuffer(hashlib.blake2b(key.tobytes(), digest_size=16, key=_SECRET).digest(), np.uint64)
+        left[row], right[row] = np.frombuffer(
+            hashlib.blake2b(key.tobytes(), digest_size=16, key=_SECRET).digest(), np.uint64
+        )
     return left, right
