@@ -13,7 +13,7 @@ from ottla.wire.apis import request_class
 from ottla.wire.message import Request, Response, Struct
 
 _LABELS = ("name", "topic", "topic_name", "group_id", "transactional_id", "key", "resource_name", "topic_id")
-_NUMBERS = ("partition_index", "partition", "index", "producer_id")
+_NUMBERS = ("partition_index", "partition", "partition_id", "index", "producer_id")
 
 
 def request_of(api: ApiKey, **fields: Any) -> Request:

@@ -681,6 +681,30 @@ CASES: tuple[Case, ...] = (
         {f"results[{OPEN}].partitions[0].error_code": CLUSTER_REFUSED},
     ),
     Case(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        [cluster(Operation.ALTER)],
+        [0],
+        lambda world, version: {"topics": _partitions(OPEN, partition_index=0, replicas=[world.broker_id])},
+        {"error_code": CLUSTER_REFUSED},
+    ),
+    Case(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        [cluster(Operation.DESCRIBE)],
+        [0],
+        lambda world, version: {"topics": None},
+        {"error_code": CLUSTER_REFUSED},
+    ),
+    Case(
+        ApiKey.ELECT_LEADERS,
+        [cluster(Operation.ALTER)],
+        range(3),
+        lambda world, version: {"topic_partitions": [{"topic": OPEN, "partitions": [0]}]},
+        lambda version: {
+            f"replica_election_results[{OPEN}].partition_result[0].error_code": CLUSTER_REFUSED,
+            **({"error_code": CLUSTER_REFUSED} if version else {}),
+        },
+    ),
+    Case(
         ApiKey.DESCRIBE_LOG_DIRS,
         [cluster(Operation.DESCRIBE)],
         range(1, 5),

@@ -25,6 +25,7 @@ SETTINGS = {
     "replica.fetch.wait.max.ms": "100",
     "replica.fetch.backoff.ms": "50",
     "controlled.shutdown.retry.backoff.ms": "50",
+    "auto.leader.rebalance.enable": "false",
 }
 
 

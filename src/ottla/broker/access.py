@@ -132,7 +132,10 @@ NEEDS: dict[ApiKey, tuple[Need, ...]] = {
     ApiKey.DESCRIBE_LOG_DIRS: (Need(Operation.DESCRIBE, _CLUSTER, Refusal.WHOLE_REPLY),),
     ApiKey.CREATE_PARTITIONS: (Need(Operation.ALTER, _TOPIC, Refusal.ENTRY),),
     ApiKey.DELETE_GROUPS: (Need(Operation.DELETE, _GROUP, Refusal.ENTRY),),
+    ApiKey.ELECT_LEADERS: (Need(Operation.ALTER, _CLUSTER, Refusal.ALL_PARTITIONS, "and the error of the reply"),),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _ALTERS_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (Need(Operation.ALTER, _CLUSTER, Refusal.WHOLE_REPLY),),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (Need(Operation.DESCRIBE, _CLUSTER, Refusal.WHOLE_REPLY),),
     ApiKey.OFFSET_DELETE: (
         Need(Operation.DELETE, _GROUP, Refusal.WHOLE_REPLY),
         Need(Operation.READ, _TOPIC, Refusal.ITS_PARTITIONS),

@@ -78,6 +78,8 @@ class Replicas:
         self.following: Following = _FollowingNobody()
         self.propose_isr: Callable[[Partition, ProposeIsr], None] = _propose_nothing
         self.on_directory_failed: Callable[[], None] = _tell_nobody
+        self.is_elsewhere: Callable[[TopicPartition], bool] = lambda tp: False
+        """Whether the cluster has the partition, as far as this broker was told."""
         self._offline: set[TopicPartition] = set()
         """Partitions of this broker whose directory could not be used when it started."""
 
@@ -105,8 +107,13 @@ class Replicas:
 
     def not_held(self, topic: str, index: int) -> KafkaError:
         """Why a partition cannot be found here."""
-        is_offline = TopicPartition(topic, index) in self._offline
-        return KafkaError(code=ErrorCode.KAFKA_STORAGE_ERROR if is_offline else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        tp = TopicPartition(topic, index)
+        if tp in self._offline:
+            return KafkaError(code=ErrorCode.KAFKA_STORAGE_ERROR)
+        # Whoever looks for it here has to find out where it was moved to.
+        return KafkaError(
+            code=ErrorCode.NOT_LEADER_OR_FOLLOWER if self.is_elsewhere(tp) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
 
     def append(
         self,
@@ -313,6 +320,20 @@ class Replicas:
                     self._take_role(partition)
         return outcome
 
+    def remove_moved_away(self, tp: TopicPartition, topic_id: Uuid, leader_epoch: int) -> None:
+        """The cluster has given a partition to other replicas under `leader_epoch`. Most often the controller has told
+        this broker to delete its copy; but that word is lost if either of them has died meanwhile."""
+        found = self.log_dirs.get(tp)
+        if found is None or topic_id == NIL_UUID or found.topic_id != topic_id:
+            return
+        partition = self.find(*tp)
+        if leader_epoch > (found.epochs.latest_epoch if partition is None else partition.leader_epoch):
+            log.info("%s was moved to other brokers: its copy here is deleted", tp)
+            try:
+                self._delete(tp)
+            except LogDirError as e:
+                self.directory_failed(found.directory.parent, e)
+
     def topics(self) -> list[str]:
         return list(self._topics)
 
@@ -357,6 +378,7 @@ class Replicas:
             leader_epoch=state.leader_epoch,
             partition_epoch=state.partition_epoch,
             replicas=state.replicas,
+            adding=state.adding_replicas,
             isr=state.isr,
             log_end_offset=partition.log.log_end_offset,
             high_watermark=partition.log.high_watermark,

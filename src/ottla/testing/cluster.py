@@ -35,6 +35,8 @@ DEFAULTS: dict[str, object] = {
     "replica.fetch.wait.max.ms": 100,
     "replica.fetch.backoff.ms": 50,
     "controlled.shutdown.retry.backoff.ms": 50,
+    # Who leads is what the test says.
+    "auto.leader.rebalance.enable": False,
 }
 _FIRST_ID = 1
 _POLL_S = 0.005

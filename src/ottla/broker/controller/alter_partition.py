@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.broker.controller.controller import Controller
-from ottla.machines.cluster.controller import IsrAsked, ProposedIsr
+from ottla.machines.cluster.isr_changes import IsrAsked, ProposedIsr
 from ottla.wire.apis.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartition,

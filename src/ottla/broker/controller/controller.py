@@ -16,6 +16,7 @@ from ottla.base.clock import Clock
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.broker.controller import stored_state
+from ottla.broker.controller.balance import Balance, keep_balance
 from ottla.broker.controller.outgoing import BrokerLink, Outgoing
 from ottla.machines.cluster.controller import BrokersChanged, Event, ReplicasFailed, decide
 from ottla.machines.cluster.decision import Decision, tell_everything, tell_roles
@@ -68,6 +69,7 @@ class Controller:
         clock: Clock,
         *,
         unclean_election_allowed: Callable[[str], bool],
+        balance: Balance | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.state = ClusterState()
@@ -76,6 +78,7 @@ class Controller:
         self._link = link
         self._clock = clock
         self._unclean_election_allowed = unclean_election_allowed
+        self._balance = balance
         self._epoch_version = NO_VERSION
         self._is_active = False
         self._is_stale = False
@@ -83,6 +86,7 @@ class Controller:
         self._queue: asyncio.Queue[tuple[_Happening, asyncio.Future[Any] | None]] = asyncio.Queue()
         self._outgoing: Outgoing | None = None
         self._worker: asyncio.Task[None] | None = None
+        self._balancing: asyncio.Task[None] | None = None
         self._campaign: asyncio.Task[None] | None = None
         self._must_look = False
         self._campaigning = asyncio.Lock()
@@ -172,6 +176,8 @@ class Controller:
         except KafkaError:
             await self._give_up()
             raise
+        if self._balance is not None:
+            self._balancing = asyncio.get_running_loop().create_task(keep_balance(self._balance, self.submit))
         await self.delivered([self.broker_id])
 
     def _put_first(self, event: Event) -> asyncio.Future[Any]:
@@ -203,6 +209,8 @@ class Controller:
         self._end_watch()
         if self._outgoing is not None:
             self._outgoing.close()
+        if self._balancing is not None:
+            self._balancing.cancel()
         reason = KafkaError(code=ErrorCode.NOT_CONTROLLER)
         while not self._queue.empty():
             _, asker = self._queue.get_nowait()
@@ -374,6 +382,8 @@ class Controller:
         for warning in decision.warnings:
             log.warning("%s", warning)
         self._outgoing.tell(decision.messages)
+        if decision.next_event is not None:
+            self._happened(decision.next_event)
 
     def _drop_queues_of_lost(self, change: NoteBrokers) -> None:
         assert self._outgoing is not None

@@ -230,12 +230,20 @@ class _BrokerQueue:
         if not self._deletions:
             return
         partitions, self._deletions = self._deletions, {}
+        request = stop_replica(self._state(), self._sender, self._broker_id, partitions)
+        if request is None:
+            return
         try:
-            response = await self._send(stop_replica(self._state(), self._sender, self._broker_id, partitions))
+            response = await self._send(request)
         except BaseException:
             self._deletions = {**partitions, **self._deletions}
             raise
         assert isinstance(response, StopReplicaResponse)
+        sent = [
+            TopicPartition(topic.topic_name, state.partition_index)
+            for topic in request.topic_states
+            for state in topic.partition_states
+        ]
         refused: dict[TopicPartition, int] = {
             TopicPartition(error.topic_name, error.partition_index): error.error_code
             for error in response.partition_errors
@@ -243,7 +251,7 @@ class _BrokerQueue:
         }
         for tp, code in refused.items():
             log.warning("broker %d cannot delete its replica of %s: %s", self._broker_id, tp, ErrorCode(code).name)
-        self._on_deleted(self._broker_id, tuple(tp for tp in partitions if tp not in refused))
+        self._on_deleted(self._broker_id, tuple(tp for tp in sent if tp not in refused))
 
     async def _send(self, request: Request) -> Response:
         response = await self._link.send(self._broker_id, request)

@@ -70,12 +70,19 @@ def _topic(name: str, nodes: Mapping[str, Node]) -> TopicState:
     topic = paths.TopicNode.decode(node.data)
     partitions: dict[int, PartitionState] = {}
     for index, replicas in topic.partitions.items():
-        partitions[index] = PartitionState(tuple(replicas))
+        partitions[index] = PartitionState(
+            tuple(replicas),
+            adding=tuple(topic.adding.get(index, ())),
+            removing=tuple(topic.removing.get(index, ())),
+        )
         found = nodes.get(paths.partition_state(name, index))
         if found is not None:
             stored = paths.PartitionStateNode.decode(found.data)
-            partitions[index] = PartitionState(
-                tuple(replicas), stored.leader, stored.leader_epoch, tuple(stored.isr), found.version
+            partitions[index] = partitions[index]._replace(
+                leader=stored.leader,
+                leader_epoch=stored.leader_epoch,
+                isr=tuple(stored.isr),
+                partition_epoch=found.version,
             )
     return TopicState(topic.topic_id, partitions, node.version)
 
@@ -120,8 +127,11 @@ async def operations_of(change: Change, controller_epoch: int, store: MetadataSt
 
 async def _write_topic(change: WriteTopic, store: MetadataStore) -> list[Operation]:
     path = paths.topic(change.name)
-    assignment = {index: list(replicas) for index, replicas in change.assignment.items()}
-    data = paths.TopicNode(change.topic_id, assignment, {}, {}).encode()
+    assignment, adding, removing = (
+        {index: list(replicas) for index, replicas in replicas_by_partition.items()}
+        for replicas_by_partition in (change.assignment, change.adding, change.removing)
+    )
+    data = paths.TopicNode(change.topic_id, assignment, adding, removing).encode()
     if change.expected_version != NO_VERSION:
         existing = set(await store.children(f"{path}/partitions"))
         added = [Create(f"{path}/partitions/{index}") for index in assignment if str(index) not in existing]

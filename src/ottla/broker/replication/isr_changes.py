@@ -120,6 +120,8 @@ class IsrChanges:
         leader = partition.leader
         if leader is None or leader.leader_epoch != proposal.leader_epoch:
             return
+        if answer is not None and answer.error_code == ErrorCode.NONE and answer.leader_epoch != leader.leader_epoch:
+            return  # More has been decided since: the role that comes with it says who is in sync.
         if answer is not None and answer.error_code == ErrorCode.NONE:
             before = leader.isr
             leader.isr_confirmed(answer.isr, answer.partition_epoch)

@@ -120,6 +120,10 @@ class Orders:
         )
         for topic in request.topic_states:
             for state in topic.partition_states:
+                if self._replicas.broker_id not in state.replicas:
+                    self._replicas.remove_moved_away(
+                        TopicPartition(topic.topic_name, state.partition_index), topic.topic_id, state.leader_epoch
+                    )
                 self._image.set_partition(
                     TopicPartition(topic.topic_name, state.partition_index),
                     topic.topic_id,

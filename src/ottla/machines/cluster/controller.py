@@ -13,9 +13,18 @@ from typing import NamedTuple
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
+from ottla.machines.cluster.balance import BalanceDue, unbalanced
 from ottla.machines.cluster.decision import Decision, introduce, tell_everything, tell_metadata, tell_roles
 from ottla.machines.cluster.election import Elected, elect, first_leader
 from ottla.machines.cluster.image import NO_LEADER
+from ottla.machines.cluster.isr_changes import IsrAsked, alter_isr, check_broker_epoch
+from ottla.machines.cluster.reassignment import (
+    ReassignmentAsked,
+    ReassignmentEvent,
+    ReassignmentsAdvanced,
+    check_progress,
+    decide_reassignments,
+)
 from ottla.machines.cluster.state import (
     NO_VERSION,
     ClusterState,
@@ -28,8 +37,6 @@ from ottla.machines.cluster.state import (
     WritePartition,
 )
 from ottla.machines.cluster.topics import TopicEvent, decide_topics
-
-UNKNOWN_EPOCH = -1
 
 UncleanAllowed = Callable[[str], bool]
 """Whether a topic prefers a leader that lacks records to none."""
@@ -90,23 +97,6 @@ class ReplicasFailed(NamedTuple):
     partitions: tuple[TopicPartition, ...]
 
 
-class ProposedIsr(NamedTuple):
-    tp: TopicPartition
-    leader_epoch: int
-    partition_epoch: int
-    isr: tuple[int, ...]
-    broker_epochs: Mapping[int, int] = MappingProxyType({})
-    """Under which registrations the leader has seen members, where it says so (KIP-903)."""
-
-
-class IsrAsked(NamedTuple):
-    """A leader wants to change in-sync sets (KIP-497). Answered per partition, with an error code or its new state."""
-
-    broker_id: int
-    broker_epoch: int
-    proposals: tuple[ProposedIsr, ...]
-
-
 Event = (
     TakenOver
     | BrokersChanged
@@ -116,6 +106,8 @@ Event = (
     | ShutdownAsked
     | ReplicasFailed
     | IsrAsked
+    | BalanceDue
+    | ReassignmentEvent
     | TopicEvent
 )
 
@@ -137,7 +129,11 @@ def decide(state: ClusterState, event: Event, unclean_allowed: UncleanAllowed) -
         case ReplicasFailed():
             return _do_without(state, event, unclean_allowed)
         case IsrAsked():
-            return _alter_isr(state, event)
+            return alter_isr(state, event)
+        case BalanceDue(percentage):
+            return _elect_as_asked(state, unbalanced(state, percentage), ElectionKind.PREFERRED, unclean_allowed)
+        case ReassignmentAsked() | ReassignmentsAdvanced():
+            return decide_reassignments(state, event)
         case _:
             return decide_topics(state, event)
 
@@ -155,6 +151,7 @@ def _take_over(state: ClusterState, event: TakenOver, unclean_allowed: UncleanAl
     decision.changes += [RemoveMark(name) for name in sorted(state.pending_deletions) if name not in state.topics]
     # Without partitions: clients are sent to new leaders only when those know that they lead.
     decision.messages = [*introduce((), live, to=live), *tell_everything(state, live, live)]
+    decision.next_event = check_progress(state, (tp for tp, _ in state.partitions()))
     return decision
 
 
@@ -174,7 +171,7 @@ def _brokers_changed(
     for tp, partition in state.partitions():
         is_awaited = partition.leader == NO_LEADER and not come.isdisjoint(partition.replicas)
         if partition.leader in failed or is_awaited:
-            usable = _usable(state, tp, brokers)
+            usable = state.usable(tp, brokers)
             _replace_leader(decision, tp, partition, usable & whole, usable | bounced, unclean_allowed)
         else:
             _shrink(decision, tp, partition, brokers.keys() - bounced)
@@ -188,6 +185,7 @@ def _brokers_changed(
         *tell_roles(assignment, brokers.keys() - come),
         *tell_metadata(touched, brokers.keys() - come),
     ]
+    decision.next_event = check_progress(state, touched)
     return decision
 
 
@@ -216,16 +214,16 @@ def _elect_as_asked(
     decision = Decision()
     codes: dict[TopicPartition, ErrorCode] = {}
     for tp in partitions:
-        partition = _known(state, tp)
+        partition = state.known(tp)
         if partition is None:
             codes[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif kind is ElectionKind.PREFERRED:
-            codes[tp] = _prefer(decision, tp, partition, _usable(state, tp, state.brokers))
+            codes[tp] = _prefer(decision, tp, partition, state.usable(tp, state.brokers))
         elif kind is ElectionKind.UNCLEAN and partition.leader in state.brokers:
             codes[tp] = ErrorCode.ELECTION_NOT_NEEDED
         else:
             allowed = _always if kind is ElectionKind.UNCLEAN else unclean_allowed
-            has_leader = _elect(decision, tp, partition, _usable(state, tp, state.brokers), allowed)
+            has_leader = _elect(decision, tp, partition, state.usable(tp, state.brokers), allowed)
             codes[tp] = ErrorCode.NONE if has_leader else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     decision.result = codes
     _tell_of_moves(decision, state)
@@ -269,7 +267,7 @@ def _relieve(state: ClusterState, asked: ShutdownAsked) -> Decision:
     """Another member of the in-sync set leads what the broker has led, and it leaves every set it is not alone in."""
     if asked.broker_id not in state.brokers:
         raise KafkaError(code=ErrorCode.BROKER_NOT_AVAILABLE)
-    _check_broker_epoch(state, asked.broker_id, asked.broker_epoch)
+    check_broker_epoch(state, asked.broker_id, asked.broker_epoch)
     decision = Decision([NoteStopping(asked.broker_id)])
     others = state.eligible.keys() - {asked.broker_id}
     remaining: list[TopicPartition] = []
@@ -279,7 +277,7 @@ def _relieve(state: ClusterState, asked: ShutdownAsked) -> Decision:
         if partition.leader != asked.broker_id:
             _shrink(decision, tp, partition, state.brokers.keys() - {asked.broker_id})
         elif (
-            elected := elect(partition.replicas, partition.isr, _usable(state, tp, others), unclean_allowed=False)
+            elected := elect(partition.replicas, partition.isr, state.usable(tp, others), unclean_allowed=False)
         ) is not None:
             decision.changes.append(_write(tp, partition, elected))
         elif len(partition.replicas) > 1:
@@ -292,7 +290,7 @@ def _relieve(state: ClusterState, asked: ShutdownAsked) -> Decision:
 def _do_without(state: ClusterState, failed: ReplicasFailed, unclean_allowed: UncleanAllowed) -> Decision:
     """Others lead what the broker has led of these partitions, and it leaves their in-sync sets."""
     news = [
-        tp for tp in failed.partitions if _known(state, tp) is not None and not state.is_offline(tp, failed.broker_id)
+        tp for tp in failed.partitions if state.known(tp) is not None and not state.is_offline(tp, failed.broker_id)
     ]
     decision = Decision()
     if not news:
@@ -301,7 +299,7 @@ def _do_without(state: ClusterState, failed: ReplicasFailed, unclean_allowed: Un
     for tp in news:
         partition = state.partition(tp)
         assert partition is not None
-        others = _usable(state, tp, state.brokers) - {failed.broker_id}
+        others = state.usable(tp, state.brokers) - {failed.broker_id}
         if partition.leader == failed.broker_id:
             _replace_leader(decision, tp, partition, others, others, unclean_allowed)
         else:
@@ -314,77 +312,12 @@ def _do_without(state: ClusterState, failed: ReplicasFailed, unclean_allowed: Un
     return decision
 
 
-def _usable(state: ClusterState, tp: TopicPartition, brokers: Collection[int]) -> set[int]:
-    """Those of `brokers` that can use their replica of the partition, if they have one."""
-    return {broker_id for broker_id in brokers if not state.is_offline(tp, broker_id)}
-
-
-def _check_broker_epoch(state: ClusterState, broker_id: int, epoch: int) -> None:
-    broker = state.brokers.get(broker_id)
-    if broker is None or broker.epoch != epoch:
-        raise KafkaError(code=ErrorCode.STALE_BROKER_EPOCH)
-
-
-def _alter_isr(state: ClusterState, asked: IsrAsked) -> Decision:
-    _check_broker_epoch(state, asked.broker_id, asked.broker_epoch)
-    decision = Decision()
-    outcome: dict[TopicPartition, ErrorCode] = {}
-    for proposal in asked.proposals:
-        partition = _known(state, proposal.tp)
-        outcome[proposal.tp] = _why_refused(partition, proposal, asked.broker_id, state.eligible)
-        # What is so already is answered with: the answer to the first request was lost.
-        if partition is not None and outcome[proposal.tp] == ErrorCode.NONE and proposal.isr != partition.isr:
-            decision.changes.append(
-                WritePartition(
-                    proposal.tp, partition.leader, partition.leader_epoch, proposal.isr, partition.partition_epoch
-                )
-            )
-    decision.result = outcome
-    changed = [change.tp for change in decision.changes if isinstance(change, WritePartition)]
-    if changed:
-        # The leader learns of it by the answer, its followers do not need to.
-        decision.messages = tell_metadata(changed, state.brokers)
-    return decision
-
-
-def _why_refused(
-    partition: PartitionState | None, proposal: ProposedIsr, broker_id: int, live: Mapping[int, LiveBroker]
-) -> ErrorCode:
-    if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if proposal.leader_epoch < partition.leader_epoch:
-        return ErrorCode.FENCED_LEADER_EPOCH
-    if proposal.leader_epoch > partition.leader_epoch or proposal.partition_epoch > partition.partition_epoch:
-        # It knows of a change that this controller has not made: there is a newer one.
-        return ErrorCode.NOT_CONTROLLER
-    if broker_id != partition.leader or broker_id not in proposal.isr or not set(proposal.isr) <= {*partition.replicas}:
-        return ErrorCode.INVALID_REQUEST
-    if proposal.isr == partition.isr:
-        return ErrorCode.NONE
-    if proposal.partition_epoch < partition.partition_epoch:
-        return ErrorCode.INVALID_UPDATE_VERSION
-    joining = set(proposal.isr) - set(partition.isr)
-    if not live.keys() >= joining or any(_was_restarted(each, proposal, live) for each in proposal.isr):
-        return ErrorCode.INELIGIBLE_REPLICA
-    return ErrorCode.NONE
-
-
-def _was_restarted(member: int, proposal: ProposedIsr, live: Mapping[int, LiveBroker]) -> bool:
-    """Since the leader has seen it: it may lack records that the leader thinks it has."""
-    epoch, broker = proposal.broker_epochs.get(member, UNKNOWN_EPOCH), live.get(member)
-    return broker is not None and UNKNOWN_EPOCH != epoch != broker.epoch
-
-
 def _always(topic: str) -> bool:
     return True
 
 
-def _known(state: ClusterState, tp: TopicPartition) -> PartitionState | None:
-    return None if tp.topic in state.pending_deletions else state.partition(tp)
-
-
 def _required(state: ClusterState, tp: TopicPartition) -> PartitionState:
-    partition = _known(state, tp)
+    partition = state.known(tp)
     if partition is None:
         raise KafkaError(f"there is no partition {tp}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return partition

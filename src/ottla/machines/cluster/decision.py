@@ -32,7 +32,7 @@ class TellMetadata(NamedTuple):
 
 
 class DeleteReplicas(NamedTuple):
-    """The broker's replicas of these partitions are to go (StopReplica)."""
+    """The broker's replicas of these partitions are to go (StopReplica), unless they are wanted again by then."""
 
     broker_id: int
     partitions: tuple[TopicPartition, ...]
@@ -49,6 +49,8 @@ class Decision:
     """For whoever asked."""
     warnings: list[str] = field(default_factory=list)
     """What an operator should know once it has happened."""
+    next_event: Any = None
+    """What is to be decided next, because of it."""
 
 
 def tell_roles(

@@ -35,11 +35,11 @@ class Sender(NamedTuple):
 def leader_and_isr(
     state: ClusterState, sender: Sender, broker_id: int, partitions: Mapping[TopicPartition, bool]
 ) -> LeaderAndIsrRequest | None:
-    """The roles of `partitions`, each with whether it is new; None if all of them are gone."""
+    """The roles of `partitions`, each with whether it is new; None if the broker has none of them any more."""
     by_topic: dict[str, list[LeaderAndIsrPartitionState]] = {}
     for tp, is_new in partitions.items():
         partition = state.partition(tp)
-        if partition is None or tp.topic in state.pending_deletions:
+        if partition is None or tp.topic in state.pending_deletions or broker_id not in partition.replicas:
             continue
         by_topic.setdefault(tp.topic, []).append(
             LeaderAndIsrPartitionState(
@@ -50,7 +50,9 @@ def leader_and_isr(
                 isr=list(partition.isr),
                 partition_epoch=partition.partition_epoch,
                 replicas=list(partition.replicas),
-                is_new=is_new,
+                adding_replicas=list(partition.adding),
+                removing_replicas=list(partition.removing),
+                is_new=is_new or (broker_id in partition.adding and broker_id not in partition.isr),
             )
         )
     if not by_topic:
@@ -113,15 +115,19 @@ def _partition_metadata(state: ClusterState, sender: Sender, tp: TopicPartition)
 
 def stop_replica(
     state: ClusterState, sender: Sender, broker_id: int, partitions: Iterable[TopicPartition]
-) -> StopReplicaRequest:
-    """Stops and deletes the broker's replicas of `partitions`."""
+) -> StopReplicaRequest | None:
+    """Stops and deletes the broker's replicas of `partitions`; None if it is to have all of them again."""
     by_topic: dict[str, list[StopReplicaPartitionState]] = {}
     for tp in partitions:
+        partition = state.known(tp)
+        if partition is not None and broker_id in partition.replicas:
+            continue
+        epoch = _LEADER_EPOCH_DURING_DELETE if partition is None else partition.leader_epoch
         by_topic.setdefault(tp.topic, []).append(
-            StopReplicaPartitionState(
-                partition_index=tp.partition, leader_epoch=_LEADER_EPOCH_DURING_DELETE, delete_partition=True
-            )
+            StopReplicaPartitionState(partition_index=tp.partition, leader_epoch=epoch, delete_partition=True)
         )
+    if not by_topic:
+        return None
     return StopReplicaRequest(
         controller_id=sender.controller_id,
         controller_epoch=sender.controller_epoch,

@@ -6,8 +6,9 @@ to the store, and only then `note` makes them part of the state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.base.types import Endpoint, TopicPartition, Uuid
@@ -42,6 +43,27 @@ class PartitionState(NamedTuple):
     isr: tuple[int, ...] = ()
     partition_epoch: int = NO_VERSION
     """Grows with every change of leader or in-sync set; it is the version of the partition's node."""
+    adding: tuple[int, ...] = ()
+    """Replicas that a reassignment brings, and `removing` those it is going to take away. Both are among `replicas`,
+    the wanted ones first (KIP-455)."""
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas it will have, or has if nothing is going on."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas it had before."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+
+_UNKNOWN = PartitionState(())
 
 
 @dataclass
@@ -52,7 +74,7 @@ class TopicState:
 
 
 class WriteTopic(NamedTuple):
-    """A new topic, or more partitions of an old one. Their leaders are written by `WritePartition`."""
+    """A new topic, more partitions of an old one, or other replicas. Leaders are written by `WritePartition`."""
 
     name: str
     topic_id: Uuid
@@ -60,6 +82,9 @@ class WriteTopic(NamedTuple):
     expected_version: int = NO_VERSION
     configs: Mapping[str, str] | None = None
     """Of a new topic."""
+    adding: Assignment = MappingProxyType({})
+    """Of partitions that are being reassigned, and so is `removing`."""
+    removing: Assignment = MappingProxyType({})
 
 
 class WritePartition(NamedTuple):
@@ -141,6 +166,10 @@ class ClusterState:
         topic = self.topics.get(tp.topic)
         return None if topic is None else topic.partitions.get(tp.partition)
 
+    def known(self, tp: TopicPartition) -> PartitionState | None:
+        """The partition, unless its topic is going to go."""
+        return None if tp.topic in self.pending_deletions else self.partition(tp)
+
     def partitions(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
         """All partitions but those of topics that are going to go."""
         for name, topic in sorted(self.topics.items()):
@@ -153,6 +182,10 @@ class ClusterState:
 
     def is_offline(self, tp: TopicPartition, broker_id: int) -> bool:
         return broker_id in self.offline and tp in self.offline[broker_id]
+
+    def usable(self, tp: TopicPartition, brokers: Collection[int]) -> set[int]:
+        """Those of `brokers` that can use their replica of the partition, if they have one."""
+        return {broker_id for broker_id in brokers if not self.is_offline(tp, broker_id)}
 
     @property
     def eligible(self) -> Mapping[int, LiveBroker]:
@@ -170,8 +203,9 @@ class ClusterState:
                 self._note_topic(change, version)
             case WritePartition(tp, leader, leader_epoch, isr, _):
                 partitions = self.topics[tp.topic].partitions
-                replicas = partitions[tp.partition].replicas
-                partitions[tp.partition] = PartitionState(replicas, leader, leader_epoch, isr, version)
+                partitions[tp.partition] = partitions[tp.partition]._replace(
+                    leader=leader, leader_epoch=leader_epoch, isr=isr, partition_epoch=version
+                )
             case MarkForDeletion(topic):
                 self.pending_deletions.add(topic)
             case RemoveTopic(topic):
@@ -203,5 +237,7 @@ class ClusterState:
         topic = self.topics.setdefault(change.name, TopicState(change.topic_id, {}))
         topic.node_version = version
         for index, replicas in change.assignment.items():
-            known = topic.partitions.get(index)
-            topic.partitions[index] = PartitionState(replicas) if known is None else known._replace(replicas=replicas)
+            known = topic.partitions.get(index, _UNKNOWN)
+            topic.partitions[index] = known._replace(
+                replicas=replicas, adding=change.adding.get(index, ()), removing=change.removing.get(index, ())
+            )

@@ -168,6 +168,11 @@ def _check_count(partitions: int) -> None:
 
 def _grow(state: ClusterState, wanted: PartitionsWanted) -> Decision:
     topic = _existing(state, wanted.name)
+    if any(partition.is_being_reassigned for partition in topic.partitions.values()):
+        raise KafkaError(
+            f"A partition reassignment is in progress for the topic '{wanted.name}'.",
+            code=ErrorCode.REASSIGNMENT_IN_PROGRESS,
+        )
     added = _as_tuples(_added_partitions(state, topic, wanted))
     if wanted.validate_only:
         return Decision(result=len(topic.partitions))
@@ -231,9 +236,11 @@ def _delete(state: ClusterState, name: str) -> Decision:
 
 
 def _finish_deletions(state: ClusterState, event: ReplicasDeleted) -> Decision:
-    changes: list[Change] = [NoteDeletedReplicas(event.broker_id, event.partitions)]
-    deleted = state.deleted_replicas | {(event.broker_id, tp) for tp in event.partitions}
-    for name in sorted({tp.topic for tp in event.partitions} & state.pending_deletions):
+    # Others were moved away, and may come back.
+    partitions = tuple(tp for tp in event.partitions if tp.topic in state.pending_deletions)
+    changes: list[Change] = [NoteDeletedReplicas(event.broker_id, partitions)]
+    deleted = state.deleted_replicas | {(event.broker_id, tp) for tp in partitions}
+    for name in sorted({tp.topic for tp in partitions}):
         topic = state.topics.get(name)
         if topic is not None and all(
             (replica, TopicPartition(name, index)) in deleted

@@ -80,6 +80,7 @@ class PartitionLeader:
         high_watermark: int,
         min_insync_replicas: int,
         now_ms: int,
+        adding: Iterable[int] = (),
     ) -> None:
         self.local_id = local_id
         self.leader_epoch = leader_epoch
@@ -90,6 +91,8 @@ class PartitionLeader:
         self.min_insync_replicas = min_insync_replicas
         self.followers: dict[int, FollowerPosition] = {}
         self._state: IsrState = Committed(frozenset(isr))
+        self._adding = frozenset(adding)
+        """Replicas that a reassignment brings. Until it is done nobody counts on them (KIP-455)."""
         self._joining_soon: set[int] = set()
         """Followers that are not in sync by the controller's word but have caught up: the high watermark waits for
         them, or under a steady load it would always be ahead of them and they could never join."""
@@ -234,7 +237,8 @@ class PartitionLeader:
         awaited = maximal | self._joining_soon
         self._awaited = [position for replica, position in self.followers.items() if replica in awaited]
         # A partition cannot have more copies than it has replicas, so more are not asked for.
-        self.has_enough_replicas = len(isr) >= min(self.min_insync_replicas, 1 + len(self.followers))
+        counted = 1 + len(self.followers.keys() - self._adding)
+        self.has_enough_replicas = len(isr) >= min(self.min_insync_replicas, counted)
         self.commits_alone = self.has_enough_replicas and not self._awaited and self.local_id in isr
         self._advance()
 

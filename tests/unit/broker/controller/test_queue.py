@@ -13,8 +13,9 @@ from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition, Uuid
 from ottla.broker.controller import controller as queue
 from ottla.broker.controller import stored_state
-from ottla.machines.cluster.controller import ElectionAsked, ElectionKind, IsrAsked, ProposedIsr
+from ottla.machines.cluster.controller import ElectionAsked, ElectionKind
 from ottla.machines.cluster.image import NO_LEADER
+from ottla.machines.cluster.isr_changes import IsrAsked, ProposedIsr
 from ottla.machines.cluster.topics import NewTopic
 from ottla.metadata import paths
 from ottla.metadata.store import Create, Delete, MetadataStore, StoreFailedError

@@ -18,9 +18,7 @@ from ottla.machines.cluster.controller import (
     ElectionAsked,
     ElectionKind,
     Event,
-    IsrAsked,
     LeaderAsked,
-    ProposedIsr,
     ReplicasFailed,
     ShutdownAsked,
     TakenOver,
@@ -28,6 +26,7 @@ from ottla.machines.cluster.controller import (
 )
 from ottla.machines.cluster.decision import Decision, DeleteReplicas, TellMetadata, TellRoles
 from ottla.machines.cluster.image import NO_LEADER
+from ottla.machines.cluster.isr_changes import IsrAsked, ProposedIsr
 from ottla.machines.cluster.state import ClusterState, LiveBroker, PartitionState, WritePartition, WriteTopic
 from ottla.machines.cluster.topics import DeletionWanted, NewTopic, PartitionsWanted, ReplicasDeleted, TopicWanted
 
@@ -55,6 +54,9 @@ class World:
             assert vars(self.state) == before, "nothing changes before it is committed"
         self.commit(decision)
         self.messages = decision.messages
+        if decision.next_event is not None:
+            self.happens(decision.next_event)
+            self.messages = [*decision.messages, *self.messages]
         return decision.result
 
     def commit(self, decision: Decision) -> None:

@@ -15,13 +15,20 @@ EPOCH, PARTITION_EPOCH = 3, 7
 
 
 def leader(
-    isr: set[int], *, replicas: set[int] | None = None, end: int = 10, high_watermark: int = 4, min_isr: int = 1
+    isr: set[int],
+    *,
+    replicas: set[int] | None = None,
+    adding: frozenset[int] = frozenset(),
+    end: int = 10,
+    high_watermark: int = 4,
+    min_isr: int = 1,
 ) -> PartitionLeader:
     return PartitionLeader(
         local_id=1,
         leader_epoch=EPOCH,
         partition_epoch=PARTITION_EPOCH,
         replicas=replicas or isr,
+        adding=adding,
         isr=isr,
         log_end_offset=end,
         high_watermark=high_watermark,
@@ -48,6 +55,11 @@ def test_followers_hold_the_high_watermark_back_until_they_are_heard_of() -> Non
     assert machine.high_watermark == 4, "3 may have less"
     fetch(machine, 3, 11)
     assert machine.high_watermark == 11
+
+
+def test_replicas_that_a_move_brings_are_not_counted_on() -> None:
+    assert leader({1}, replicas={1, 2, 3}, adding=frozenset({2, 3}), min_isr=2).has_enough_replicas
+    assert not leader({1}, replicas={1, 2, 3}, adding=frozenset({3}), min_isr=2).has_enough_replicas
 
 
 def test_the_high_watermark_never_goes_back() -> None:

@@ -1,0 +1,62 @@
+"""The rate at which throttled replicas are copied, against a clock that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.machines.replication.throttle import CopyRate
+
+LIMIT = 1_000_000
+
+
+def copied_in(seconds: int, limit: int, fetch_bytes: int, rate: CopyRate, start_ms: int = 5_000) -> int:
+    """As much as passes when somebody asks all the time."""
+    copied = 0
+    for now_ms in range(start_ms, start_ms + seconds * 1000, 7):
+        room = rate.room(limit, now_ms)
+        if room > 0:
+            rate.record(min(room, fetch_bytes), limit, now_ms)
+            copied += min(room, fetch_bytes)
+    return copied
+
+
+@pytest.mark.parametrize("limit", [100_000, LIMIT, 50_000_000])
+@pytest.mark.parametrize("seconds", [5, 30, 60])
+def test_what_passes_is_what_is_allowed_and_one_burst(limit: int, seconds: int) -> None:
+    copied = copied_in(seconds, limit, 1 << 20, CopyRate(burst_ms=500))
+    assert copied == pytest.approx(limit * (seconds + 0.5), rel=0.05)
+
+
+def test_a_rest_is_not_made_up_for() -> None:
+    rate = CopyRate(burst_ms=500)
+    copied_in(3, LIMIT, 1 << 20, rate)
+    copied = copied_in(10, 8 * LIMIT, 1 << 20, rate, start_ms=20_000)
+    assert copied == pytest.approx(8 * LIMIT * 10.5, rel=0.05)
+
+
+def test_a_fetch_that_is_too_large_is_made_up_for() -> None:
+    rate = CopyRate(burst_ms=500)
+    rate.record(5 * LIMIT, LIMIT, 0)
+    assert rate.room(LIMIT, 4_500) == 0
+    wait_ms = rate.wait_ms(LIMIT, 4_500)
+    assert rate.room(LIMIT, 4_500 + wait_ms) > 0
+    assert 4_600 <= 4_500 + wait_ms <= 4_610
+
+
+def test_a_higher_limit_counts_at_once() -> None:
+    rate = CopyRate(burst_ms=500)
+    rate.record(LIMIT, 1, 0)
+    assert rate.wait_ms(1, 0) > 900_000_000
+    assert rate.wait_ms(LIMIT, 0) <= 1_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 2 * LIMIT)), max_size=60), st.integers(1, LIMIT))
+def test_a_wait_ends_when_there_is_room(fetches: list[tuple[int, int]], limit: int) -> None:
+    rate, now_ms = CopyRate(burst_ms=1000), 0
+    for pause_ms, count in fetches:
+        now_ms += pause_ms
+        rate.record(count, limit, now_ms)
+    if rate.room(limit, now_ms) == 0:
+        assert rate.room(limit, now_ms + rate.wait_ms(limit, now_ms)) > 0
