@@ -27,6 +27,7 @@ from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replicas import Replicas
 from ottla.broker.replication.controller_client import ControllerClient
 from ottla.broker.replication.orders import Orders
+from ottla.broker.replication.throttles import ReplicationThrottle
 from ottla.broker.slow_requests import SlowRequests
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_admin import TopicAdmin
@@ -44,6 +45,7 @@ class Broker:
     ids: Ids
     authorizer: Authorizer
     quotas: ClientQuotas
+    leader_throttle: ReplicationThrottle
     dynamic_configs: DynamicConfigs
     image: ClusterImage
     parked: Parked

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from ottla.broker.admission import AccessRules
 from ottla.broker.cleaner import LogCleaner
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.dynamic import DynamicConfigs
+from ottla.broker.controller.balance import Balance
 from ottla.broker.controller.broker_link import ClusterLink
 from ottla.broker.controller.controller import Controller
 from ottla.broker.coordinators.groups import GroupCoordinator
@@ -44,6 +45,7 @@ from ottla.broker.replication.fetchers import ReplicaFetchers
 from ottla.broker.replication.isr_changes import IsrChanges
 from ottla.broker.replication.orders import Orders
 from ottla.broker.replication.peers import Peers
+from ottla.broker.replication.throttles import ReplicationThrottle
 from ottla.broker.slow_requests import SlowRequests
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_admin import TopicAdmin
@@ -233,11 +235,25 @@ def _build(
         ClusterLink(broker_id, orders, peers),
         clock,
         unclean_election_allowed=lambda topic: configs.log_config(topic).unclean_leader_election_enable,
+        balance=Balance.of(config),
     )
     undo.push_async_callback(controller.stop)
-    fetchers = ReplicaFetchers(broker_id, peers, replicas, clock, lambda: configs.broker, lambda: orders.broker_epoch)
+    throttles = {
+        side: ReplicationThrottle(side, broker_id, lambda: configs.broker, configs.topic_overrides, clock)
+        for side in ("leader", "follower")
+    }
+    fetchers = ReplicaFetchers(
+        broker_id,
+        peers,
+        replicas,
+        clock,
+        lambda: configs.broker,
+        lambda: orders.broker_epoch,
+        throttle=throttles["follower"],
+    )
     undo.push_async_callback(fetchers.stop)
     replicas.following = fetchers
+    replicas.is_elsewhere = lambda tp: image.partition(tp) is not None
     controller_client = ControllerClient(image, controller, peers)
     replicas.propose_isr = IsrChanges(
         broker_id,
@@ -246,7 +262,7 @@ def _build(
         broker_epoch=lambda: orders.broker_epoch,
         on_changed=replicas.isr_changed,
     ).propose
-    _follow_config_changes(configs, replicas, fetchers)
+    _follow_config_changes(configs, replicas, fetchers, throttles.values())
     replicas.on_directory_failed = lambda: tasks.spawn(_tell_of_failed_directory(store, broker_id))
     return Broker(
         broker_id=broker_id,
@@ -259,6 +275,7 @@ def _build(
             samples=config.integer("quota.window.num"),
             window_ms=config.integer("quota.window.size.seconds") * 1000,
         ),
+        leader_throttle=throttles["leader"],
         dynamic_configs=configs,
         image=image,
         parked=parked,
@@ -323,7 +340,9 @@ def _on_metadata(configs: DynamicConfigs, groups: GroupCoordinator) -> Callable[
     return cluster_changed
 
 
-def _follow_config_changes(configs: DynamicConfigs, replicas: Replicas, fetchers: ReplicaFetchers) -> None:
+def _follow_config_changes(
+    configs: DynamicConfigs, replicas: Replicas, fetchers: ReplicaFetchers, throttles: Iterable[ReplicationThrottle]
+) -> None:
     def topic_changed(topic: str) -> None:
         replicas.set_topic_config(topic, configs.log_config(topic))
 
@@ -331,6 +350,8 @@ def _follow_config_changes(configs: DynamicConfigs, replicas: Replicas, fetchers
         for topic in replicas.topics():
             topic_changed(topic)
         fetchers.reconfigured()
+        for throttle in throttles:
+            throttle.reconfigured()
 
     configs.on_topic_changed = topic_changed
     configs.on_broker_changed = broker_changed

@@ -14,8 +14,10 @@ from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import Uuid
 from ottla.broker.authorizer import ResourceType, refusal
 from ottla.broker.handler import Handler, RequestContext
+from ottla.broker.parked import Parked, ParkedRequest
 from ottla.broker.partition import Partition, not_leader
 from ottla.broker.quotas import ByteRate
+from ottla.broker.replication.throttles import UNLIMITED, ReplicationThrottle
 from ottla.log.partition_log import PartitionLog
 from ottla.machines.fetch_session import INITIAL_EPOCH, FetchContext, FetchRequestHead, PartitionKey, TopicKey
 from ottla.machines.replication.closest_replica import closest_replica
@@ -79,6 +81,10 @@ class _FetchAttempt:
         self._level: list[tuple[PartitionKey, Partition, int]] = []
         """Of a follower's session: where there is nothing to tell but this high watermark."""
         self._rate = _rate_of(context, plan)
+        self._throttle = _throttle_of(context, plan)
+        self._throttled_bytes = 0
+        self.throttled_ms = 0
+        """How long it takes until a follower that is held back gets more; 0 if none is."""
         self._read_all()
 
     def note_follower(self) -> None:
@@ -104,6 +110,8 @@ class _FetchAttempt:
         return _FetchAttempt(self._context, self._plan, self._session)
 
     def reply(self) -> Sequence[Piece]:
+        if self._throttle is not None and self._throttled_bytes:
+            self._throttle.record(self._throttled_bytes)
         if self._rate is not None:
             throttle_ms = self._rate.record(self._bytes, self._context.broker.clock.wall_ms())
             if throttle_ms:
@@ -134,7 +142,17 @@ class _FetchAttempt:
                     self._must_reply = True
                     self._add(key, _read_elsewhere(partition, wanted, closer), carries=True)
                     continue
-                result, size, is_behind = _read(partition, plan, wanted, room - self._bytes, is_first=self._bytes == 0)
+                left = room - self._bytes
+                throttle = self._throttle
+                is_throttled = throttle is not None and _is_held_back(throttle, partition, plan.replica_id)
+                if throttle is not None and is_throttled:
+                    left = min(left, throttle.room() - self._throttled_bytes)
+                    if left <= 0:
+                        self.throttled_ms = throttle.wait_ms()
+                is_first = self._bytes == 0 and (left > 0 or not is_throttled)
+                result, size, is_behind = _read(partition, plan, wanted, left, is_first=is_first)
+                if is_throttled:
+                    self._throttled_bytes += size
                 if plan.replica_id >= 0 and result.diverging_epoch is None:
                     self._followed.append((partition, key, wanted))
                     if size == 0 and _is_level(partition, plan.replica_id, wanted):
@@ -164,6 +182,17 @@ class _FetchAttempt:
     def _add(self, key: PartitionKey, result: FetchResult, *, carries: bool) -> None:
         self._results.append((key, result))
         self._carries.append(carries)
+
+
+def _throttle_of(context: RequestContext, plan: FetchPlan) -> ReplicationThrottle | None:
+    """What limits a follower's copying, if anything does."""
+    throttle = context.broker.leader_throttle
+    return throttle if plan.replica_id >= 0 and throttle.limit < UNLIMITED else None
+
+
+def _is_held_back(throttle: ReplicationThrottle, partition: Partition, replica: int) -> bool:
+    leader = partition.leader
+    return leader is not None and replica not in leader.isr and throttle.covers(partition.tp)
 
 
 def _is_level(partition: Partition, replica: int, wanted: FetchPartition) -> bool:
@@ -331,16 +360,24 @@ def _encode(
 
 
 class _WaitingFetch:
-    def __init__(self, attempt: _FetchAttempt, deferred: Deferred) -> None:
+    def __init__(self, attempt: _FetchAttempt, deferred: Deferred, parking: Parked) -> None:
         self._attempt = attempt
         self._deferred = deferred
+        self._parking = parking
+        self.parked: ParkedRequest | None = None
 
     def try_complete(self) -> bool:
         attempt = self._attempt.again()
         if attempt.is_satisfied():
             self._reply(attempt)
             return True
+        self.look_again(attempt)
         return False
+
+    def look_again(self, attempt: _FetchAttempt) -> None:
+        """When a throttle leaves room for more."""
+        if attempt.throttled_ms and self.parked is not None:
+            self._parking.loop.call_later(attempt.throttled_ms / 1000, self._parking.soon, self.parked)
 
     def expire(self) -> None:
         self._reply(self._attempt.again())
@@ -353,12 +390,15 @@ class _WaitingFetch:
 
 def _wait_for_records(context: RequestContext, plan: FetchPlan, attempt: _FetchAttempt) -> Outcome:
     deferred = Deferred()
-    waiter = _WaitingFetch(attempt, deferred)
+    parking = context.broker.parked
+    waiter = _WaitingFetch(attempt, deferred, parking)
     if attempt.watch is None:
-        parked = context.broker.parked.park(waiter, attempt.partitions, plan.max_wait_ms)
+        parked = parking.park(waiter, attempt.partitions, plan.max_wait_ms)
     else:
-        parked = context.broker.parked.park_unplaced(waiter, plan.max_wait_ms)
-        attempt.watch.on_moved = partial(context.broker.parked.soon, parked)
+        parked = parking.park_unplaced(waiter, plan.max_wait_ms)
+        attempt.watch.on_moved = partial(parking.soon, parked)
+    waiter.parked = parked
+    waiter.look_again(attempt)
     deferred.on_abandoned = parked.forget
     context.let_go_of_frame()
     return deferred

@@ -18,7 +18,9 @@ from ottla.base.types import TopicPartition, Uuid
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.partition import Partition
 from ottla.broker.replicas import Replicas
+from ottla.broker.replication.leader_offsets import ask_leader_offsets
 from ottla.broker.replication.peers import Peers
+from ottla.broker.replication.throttles import ReplicationThrottle
 from ottla.machines.reader_session import FetchSession, Wanted
 from ottla.machines.replication.follower import (
     NOT_TOLD_YET,
@@ -38,17 +40,10 @@ from ottla.records.batch import peek_first_offset
 from ottla.records.hashing import java_string_hash
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.apis.fetch import FetchablePartitionResponse, FetchRequest, FetchResponse, ReplicaState
-from ottla.wire.apis.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from ottla.wire.header import encode_request_frame, read_response_header
 
 log = logging.getLogger(__name__)
 
-_EARLIEST, _LATEST = -2, -1
 _FIRST_WAIT_MS = 20
 _IDLE_MS = 60_000
 _NOTHING = memoryview(b"")
@@ -76,6 +71,8 @@ class ReplicaFetchers:
         clock: Clock,
         config: Callable[[], BrokerConfig],
         broker_epoch: Callable[[], int],
+        *,
+        throttle: ReplicationThrottle,
     ) -> None:
         self.broker_id = broker_id
         self.peers = peers
@@ -83,6 +80,7 @@ class ReplicaFetchers:
         self.clock = clock
         self.config = config
         self.broker_epoch = broker_epoch
+        self.throttle = throttle
         self._fetchers: dict[tuple[int, int], _SourceFetcher] = {}
         """By leader broker, and by number."""
         self._of: dict[TopicPartition, _SourceFetcher] = {}
@@ -146,6 +144,8 @@ class _SourceFetcher:
         self._by_id: dict[tuple[Uuid, int], _Followed] = {}
         self._resting: dict[TopicPartition, _Followed] = {}
         """Those that have failed and wait."""
+        self._held_back: dict[TopicPartition, _Followed] = {}
+        """Those of them that wait because of a throttle."""
         self._touched: dict[TopicPartition, None] = {}
         """What the leader may have to be told about, because it was not told yet or has changed since."""
         self._asking: list[_Followed] = []
@@ -180,6 +180,7 @@ class _SourceFetcher:
         if followed is not None:
             self._by_id.pop((followed.partition.topic_id, tp.partition), None)
             self._resting.pop(tp, None)
+            self._held_back.pop(tp, None)
         self._touched[tp] = None
 
     def cancel(self) -> None:
@@ -243,7 +244,15 @@ class _SourceFetcher:
             for tp, followed in list(self._resting.items()):
                 if followed.waits_until_ms <= now_ms:
                     del self._resting[tp]
+                    self._held_back.pop(tp, None)
                     self._touched[tp] = None
+
+    def _shortened(self, wait_ms: int) -> int:
+        """Who is held back by a throttle is not to wait for what others wait for."""
+        if self._held_back:
+            now_ms = self._owner.clock.monotonic_ms()
+            return max(min(wait_ms, *(followed.waits_until_ms - now_ms for followed in self._held_back.values())), 1)
+        return wait_ms
 
     def _backoff_ms(self) -> int:
         return self._owner.config().integer("replica.fetch.backoff.ms")
@@ -265,7 +274,7 @@ class _SourceFetcher:
             self._hand_over(KafkaError("the connection was lost", code=ErrorCode.NETWORK_EXCEPTION))
             return
         config = self._owner.config()
-        wait_ms = config.integer("replica.fetch.wait.max.ms")
+        wait_ms = self._shortened(config.integer("replica.fetch.wait.max.ms"))
         request, version = self._request(config, wait_ms), self._version
         connection.begin(
             lambda correlation_id: encode_request_frame(request, version, correlation_id, connection.client_id),
@@ -373,8 +382,11 @@ class _SourceFetcher:
         replicas, partition = self._owner.replicas, followed.partition
         match step:
             case Append():
+                is_behind = partition.log.log_end_offset < high_watermark
                 replicas.append_from_leader(partition, records, high_watermark, log_start_offset)
                 followed.told_error, followed.wait_ms = ErrorCode.NONE, 0
+                if is_behind and self._owner.throttle.covers(partition.tp):
+                    self._hold_back(followed, len(records))
             case Truncate(offset):
                 _log_cut(partition, offset)
                 partition.log.truncate_to(offset)
@@ -385,6 +397,13 @@ class _SourceFetcher:
                 self._back_off(followed, code, ErrorCode(code).name)
             case AskOffsets():
                 raise AssertionError("asked before")
+
+    def _hold_back(self, followed: _Followed, count: int) -> None:
+        throttle, tp = self._owner.throttle, followed.partition.tp
+        throttle.record(count)
+        if throttle.room() <= 0:
+            followed.waits_until_ms = self._owner.clock.monotonic_ms() + throttle.wait_ms()
+            self._resting[tp] = self._held_back[tp] = followed
 
     def _back_off(self, followed: _Followed, code: int, reason: str) -> None:
         backoff_ms = self._backoff_ms()
@@ -404,37 +423,20 @@ class _SourceFetcher:
     async def _ask_and_go_on(self, followed: _Followed) -> None:
         partition = followed.partition
         try:
-            start_offset, end_offset = await self._ask_offsets(partition)
+            start_offset, end_offset = await ask_leader_offsets(
+                self._owner.peers,
+                partition,
+                self._source,
+                replica_id=self._owner.broker_id,
+                work=self._work,
+                timeout_ms=self._owner.config().integer("replica.socket.timeout.ms"),
+            )
         except (OttlaError, OSError) as e:
             self._back_off(followed, getattr(e, "code", ErrorCode.UNKNOWN_SERVER_ERROR), str(e))
             return
         if self._followed.get(partition.tp) is followed:
             step = after_offsets(start_offset, end_offset, partition.log)
             self._try(followed, step, _NOTHING, partition.log.high_watermark, partition.log.log_start_offset)
-
-    async def _ask_offsets(self, partition: Partition) -> tuple[int, int]:
-        found = []
-        for timestamp in (_EARLIEST, _LATEST):
-            asked = ListOffsetsPartition(
-                partition_index=partition.tp.partition,
-                current_leader_epoch=partition.leader_epoch,
-                timestamp=timestamp,
-            )
-            response = await self._owner.peers.request(
-                self._source,
-                ListOffsetsRequest(
-                    replica_id=self._owner.broker_id,
-                    topics=[ListOffsetsTopic(name=partition.tp.topic, partitions=[asked])],
-                ),
-                ListOffsetsResponse,
-                work=self._work,
-                timeout_ms=self._owner.config().integer("replica.socket.timeout.ms"),
-            )
-            answer = response.topics[0].partitions[0]
-            if answer.error_code != ErrorCode.NONE:
-                raise KafkaError(code=ErrorCode(answer.error_code))
-            found.append(answer.offset)
-        return found[0], found[1]
 
 
 def _log_cut(partition: Partition, offset: int) -> None:

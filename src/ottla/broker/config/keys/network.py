@@ -6,6 +6,7 @@ from ottla.base.options import MAX_INT, MAX_LONG, Between, Option, Type, Update
 from ottla.broker.config.keys.reasons import NO_JVM, NOT_YET, ONE_LOOP
 
 _NO_LIST_TO_PURGE = "waiting requests are removed when they complete, not by a periodic sweep"
+_EVEN_RATE = "a throttle is kept all the time, not over samples"
 _PLUGIN = "metric plugins are Java classes; metrics are exported in another way here"
 
 OPTIONS = (
@@ -293,7 +294,7 @@ OPTIONS = (
         "How many samples the rate of throttled replication is taken over.",
         Between(1),
         importance="low",
-        no_effect=NOT_YET,
+        no_effect=_EVEN_RATE,
     ),
     Option(
         "replication.quota.window.size.seconds",
@@ -302,7 +303,7 @@ OPTIONS = (
         "The length of one sample of throttled replication.",
         Between(1),
         importance="low",
-        no_effect=NOT_YET,
+        no_effect=_EVEN_RATE,
     ),
     Option(
         "leader.replication.throttled.rate",
@@ -311,7 +312,6 @@ OPTIONS = (
         "Bytes per second this broker, as leader, sends to throttled replicas.",
         Between(0),
         update=Update.PER_BROKER,
-        no_effect=NOT_YET,
     ),
     Option(
         "follower.replication.throttled.rate",
@@ -320,7 +320,6 @@ OPTIONS = (
         "Bytes per second this broker, as follower, takes in for throttled replicas.",
         Between(0),
         update=Update.PER_BROKER,
-        no_effect=NOT_YET,
     ),
     Option(
         "replica.alter.log.dirs.io.max.bytes.per.second",

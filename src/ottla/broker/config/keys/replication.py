@@ -173,7 +173,6 @@ OPTIONS = (
         True,
         "Whether the controller hands leadership back to the preferred replicas from time to time.",
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "leader.imbalance.check.interval.seconds",
@@ -182,7 +181,6 @@ OPTIONS = (
         "How often the controller looks at the balance of leaders.",
         Between(1),
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "leader.imbalance.per.broker.percentage",
@@ -191,7 +189,6 @@ OPTIONS = (
         "The share of partitions led by another than their preferred replica, per broker, from which on "
         "leadership is moved back.",
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "controlled.shutdown.enable",

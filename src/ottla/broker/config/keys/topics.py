@@ -13,7 +13,6 @@ from ottla.broker.config.keys.log import (
     ZSTD_LEVEL,
 )
 from ottla.broker.config.keys.reasons import (
-    NOT_YET,
     NOTHING_TIERED,
     OLD_FORMATS,
 )
@@ -74,7 +73,6 @@ TOPIC = (
         (),
         "Replicas throttled on the follower's side, as partition:broker pairs, or * for all.",
         THROTTLED_REPLICAS,
-        no_effect=NOT_YET,
     ),
     Option(
         "leader.replication.throttled.replicas",
@@ -82,7 +80,6 @@ TOPIC = (
         (),
         "Replicas throttled on the leader's side, as partition:broker pairs, or * for all.",
         THROTTLED_REPLICAS,
-        no_effect=NOT_YET,
     ),
     Option(
         "index.interval.bytes",
