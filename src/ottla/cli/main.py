@@ -17,8 +17,10 @@ class Command(NamedTuple):
 COMMANDS = {
     "demo": Command("ottla.cli.demo", "run a broker and a Spark pipeline on invented events, to look at"),
     "start": Command("ottla.cli.start", "run a broker"),
-    "cluster": Command("ottla.cli.cluster", "show the controller, the brokers and what they lead"),
+    "cluster": Command("ottla.cli.cluster", "show the brokers and what they lead, add, remove and restart them"),
     "topics": Command("ottla.cli.topics", "create, list, describe, alter and delete topics"),
+    "reassign": Command("ottla.cli.reassign", "move partitions between brokers, change numbers of replicas"),
+    "elect-leaders": Command("ottla.cli.elect_leaders", "let preferred replicas lead again"),
     "produce": Command("ottla.cli.produce", "write lines from standard input to a topic"),
     "consume": Command("ottla.cli.consume", "print what is in a topic"),
     "pipeline": Command("ottla.cli.pipeline", "run data pipelines on Spark"),

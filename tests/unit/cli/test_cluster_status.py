@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ottla.base.types import Uuid
-from ottla.cli.cluster import as_json, as_text, status_of
+from ottla.cli.cluster_status import as_json, as_text, status_of
 from ottla.cli.main import main
 from ottla.client.core.admin.types import ClusterDescription, TopicDescription
 from ottla.client.core.metadata import BrokerAddress

@@ -1,0 +1,270 @@
+"""What `ottla reassign` does with a plan: begins it, shows how far it is, ends it. It speaks as Kafka's tool does."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.types import TopicPartition
+from ottla.cli.reassign.cluster_view import (
+    ClusterView,
+    bytes_to_copy,
+    clear_throttles,
+    look,
+    set_directory_throttle,
+    set_throttles,
+    sizes,
+)
+from ottla.cli.reassign.plan_file import ANY_DIR, PlanFile, PlannedPartition, plan_json
+from ottla.cli.terminal import UsageError
+from ottla.client.aio.admin.admin import Admin
+from ottla.client.core.admin.types import PartitionReassignment, TopicPartitionReplica
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_INTERVAL_S = 1.0
+Reassignments = Mapping[TopicPartition, PartitionReassignment]
+
+
+class Limits(NamedTuple):
+    throttle: int | None = None
+    directory_throttle: int | None = None
+
+
+async def list_running(admin: Admin) -> None:
+    running = await admin.list_partition_reassignments()
+    if not running:
+        print("No partition reassignments found.")
+        return
+    print("Current partition reassignments:")
+    for tp, move in running.items():
+        parts = [("replicas", move.replicas), ("adding", move.adding), ("removing", move.removing)]
+        print(f"{tp}: " + " ".join(f"{name}: {_listed(brokers)}." for name, brokers in parts if brokers))
+
+
+async def execute(
+    admin: Admin, file: PlanFile, plan: list[PlannedPartition], limits: Limits, *, additional: bool, wait: bool
+) -> None:
+    if not plan:
+        raise file.error("Partition reassignment list cannot be empty")
+    view = await look(admin)
+    _check(file, plan, view)
+    running = await admin.list_partition_reassignments()
+    if running and not additional:
+        raise UsageError(
+            f"Cannot execute because there is an existing partition assignment: {len(running)} partitions are being "
+            "moved. Use --additional to begin this one besides, or to change the throttle of the same one."
+        )
+    current = {planned.tp: view.replicas[planned.tp] for planned in plan}
+    print("Current partition replica assignment\n")
+    print(plan_json(current))
+    print("\nSave this to use as the --reassignment-json-file option during rollback")
+    await _throttle(admin, view, running, {planned.tp: planned.replicas for planned in plan}, limits)
+    await _choose_directories(admin, plan)
+    await begin(admin, {planned.tp: planned.replicas for planned in plan})
+    if wait:
+        await watch(admin, view, {planned.tp: planned.replicas for planned in plan})
+        await _clear(admin, view.racks, {planned.tp.topic for planned in plan})
+
+
+async def begin(admin: Admin, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+    outcomes = await admin.alter_partition_reassignments(dict(wanted))
+    if outcomes.errors:
+        told = "\n".join(f"{tp}: {error.message}" for tp, error in outcomes.errors.items())
+        raise KafkaError(f"Error reassigning partition(s):\n{told}")
+    print(f"Successfully started partition reassignment{_s(wanted)} for {','.join(map(str, sorted(wanted)))}")
+
+
+def _check(file: PlanFile, plan: Iterable[PlannedPartition], view: ClusterView) -> None:
+    for planned in plan:
+        if planned.tp not in view.replicas:
+            raise file.error(f"there is no partition {planned.tp}", line=planned.line)
+        unknown = [broker_id for broker_id in planned.replicas if broker_id not in view.racks]
+        # A dead broker may keep what it has.
+        unknown = [broker_id for broker_id in unknown if broker_id not in view.replicas[planned.tp]]
+        if unknown:
+            raise file.error(f"Unknown broker id {unknown[0]}", line=planned.line)
+
+
+async def _throttle(
+    admin: Admin,
+    view: ClusterView,
+    running: Reassignments,
+    wanted: Mapping[TopicPartition, tuple[int, ...]],
+    limits: Limits,
+) -> None:
+    if limits.throttle is None and limits.directory_throttle is None:
+        return
+    print(
+        "Warning: You must run --verify periodically, until the reassignment completes, "
+        "to ensure the throttle is removed."
+    )
+    if limits.throttle is not None:
+        moves = {tp: sides_of(view, running, tp, replicas) for tp, replicas in wanted.items()}
+        await set_throttles(admin, moves, limits.throttle)
+        print(f"The inter-broker throttle limit was set to {limits.throttle} B/s")
+    if limits.directory_throttle is not None:
+        brokers = {broker_id for replicas in wanted.values() for broker_id in replicas}
+        await set_directory_throttle(admin, brokers, limits.directory_throttle)
+        print(f"The replica-alter-dir throttle limit was set to {limits.directory_throttle} B/s")
+
+
+def sides_of(
+    view: ClusterView, running: Reassignments, tp: TopicPartition, wanted: tuple[int, ...]
+) -> tuple[set[int], set[int]]:
+    """Who may send records of the partition, and who is going to receive them."""
+    move = running.get(tp)
+    senders = set(view.replicas[tp]) - set(move.adding if move is not None else ())
+    receivers = (set(wanted) | set(move.adding if move is not None else ())) - senders
+    return senders, receivers
+
+
+async def _choose_directories(admin: Admin, plan: Iterable[PlannedPartition]) -> None:
+    """A broker that does not have the replica yet remembers where to put it when it comes."""
+    wanted = {
+        TopicPartitionReplica(planned.tp.topic, planned.tp.partition, broker_id): path
+        for planned in plan
+        for broker_id, path in zip(planned.replicas, planned.log_dirs, strict=True)
+        if path != ANY_DIR
+    }
+    if not wanted:
+        return
+    errors = (await admin.alter_replica_log_dirs(wanted)).errors
+    for replica, error in errors.items():
+        if error.code != ErrorCode.REPLICA_NOT_AVAILABLE:
+            raise KafkaError(f"Failed to alter dir for {replica}: {error.message}", code=error.code)
+
+
+# How far it is
+
+
+async def verify(admin: Admin, plan: list[PlannedPartition], *, preserve_throttles: bool) -> bool:
+    """Says how far each partition is; True if nothing is under way any more."""
+    view, running = await look(admin), await admin.list_partition_reassignments()
+    print("Status of partition reassignment:")
+    is_active = False
+    for planned in sorted(plan):
+        move = running.get(planned.tp)
+        has = view.replicas.get(planned.tp, ())
+        if move is not None:
+            is_active = True
+            print(f"Reassignment of partition {planned.tp} is still in progress.")
+        elif has == planned.replicas:
+            print(f"Reassignment of partition {planned.tp} is completed.")
+        else:
+            print(
+                f"There is no active reassignment of partition {planned.tp}, "
+                f"but replica set is {_listed(has)} rather than {_listed(planned.replicas)}."
+            )
+    is_active |= await _verify_directories(admin, plan)
+    print()
+    if not is_active and not running and not preserve_throttles:
+        await _clear(admin, view.racks, {planned.tp.topic for planned in plan})
+    return not is_active
+
+
+async def _verify_directories(admin: Admin, plan: Iterable[PlannedPartition]) -> bool:
+    wanted = {
+        (broker_id, planned.tp): path
+        for planned in plan
+        for broker_id, path in zip(planned.replicas, planned.log_dirs, strict=True)
+        if path != ANY_DIR
+    }
+    if not wanted:
+        return False
+    is_active = False
+    described = (await admin.describe_log_dirs(sorted({broker_id for broker_id, _ in wanted}))).results
+    for (broker_id, tp), path in sorted(wanted.items()):
+        directories = described.get(broker_id, {})
+        place = {info.path: info.replicas[tp] for info in directories.values() if tp in info.replicas}
+        replica = f"{tp}-{broker_id}"
+        if path in place and not place[path].is_future:
+            print(f"Reassignment of replica {replica} completed successfully.")
+        elif path in place:
+            is_active = True
+            print(f"Reassignment of replica {replica} is still in progress.")
+        else:
+            print(f"Replica {replica} is in {', '.join(place) or 'no log directory'} rather than in {path}.")
+    return is_active
+
+
+async def cancel(admin: Admin, plan: list[PlannedPartition], *, preserve_throttles: bool) -> None:
+    view, running = await look(admin), await admin.list_partition_reassignments()
+    active = sorted(planned.tp for planned in plan if planned.tp in running)
+    if active:
+        (await admin.alter_partition_reassignments(dict.fromkeys(active))).check()
+        print(f"Successfully cancelled partition reassignment{_s(active)} for: {','.join(map(str, active))}")
+    else:
+        print("None of the specified partition reassignments are active.")
+    if not preserve_throttles:
+        await _clear(admin, view.racks, {planned.tp.topic for planned in plan})
+
+
+async def _clear(admin: Admin, brokers: Iterable[int], topics: Iterable[str]) -> None:
+    live, names = sorted(brokers), sorted(topics)
+    print(f"Clearing broker-level throttles on broker{_s(live)} {','.join(map(str, live))}")
+    print(f"Clearing topic-level throttles on topic{_s(names)} {','.join(names)}")
+    await clear_throttles(admin, live, names)
+
+
+async def watch(admin: Admin, before: ClusterView, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+    """Until none of the partitions is being moved: a bar for people, a line now and then for files."""
+    total = bytes_to_copy(before, wanted, await sizes(admin))
+    new = {tp: set(replicas) - set(before.replicas[tp]) for tp, replicas in wanted.items()}
+    with _progress() as progress:
+        task = progress.add_task("moving", total=max(total, 1)) if progress is not None else None
+        last = ""
+        while True:
+            running = await admin.list_partition_reassignments(wanted)
+            size_of = await sizes(admin)
+            copied = min(sum(size_of.get((b, tp), 0) for tp, brokers in new.items() for b in brokers), total)
+            done = f"{len(wanted) - len(running)} of {len(wanted)} partitions"
+            if progress is not None and task is not None:
+                finished = total if not running else min(copied, max(total - 1, 0))
+                progress.update(task, completed=finished or (0 if running else 1), description=done)
+            elif (line := f"{done} moved, {_megabytes(copied)} of {_megabytes(total)} copied") != last:
+                print(line, file=sys.stderr, flush=True)
+                last = line
+            if not running:
+                return
+            await asyncio.sleep(_INTERVAL_S)
+
+
+class _NoProgress:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc_info: object) -> None:
+        return None
+
+
+def _progress() -> Progress | _NoProgress:
+    if not sys.stderr.isatty():
+        return _NoProgress()
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
+
+
+def _listed(brokers: Iterable[int]) -> str:
+    return ",".join(map(str, brokers))
+
+
+def _s(many: Iterable[object]) -> str:
+    return "" if len(list(many)) == 1 else "s"
