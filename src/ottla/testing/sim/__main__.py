@@ -69,6 +69,7 @@ def _print_summary(outcomes: Iterable[Outcome], took_s: float, *, is_twice: bool
     print(f"offset commits  {sum(outcome.committed_offsets for outcome in outcomes):>12,}")
     print(f"transactions    {sum(outcome.transactions for outcome in outcomes):>12,} committed or aborted")
     print(f"leader epochs   {sum(outcome.leader_epochs for outcome in outcomes):>12,}")
+    print(f"moves           {sum(outcome.moves for outcome in outcomes):>12,}")
     print(f"excused         {sum(outcome.excused for outcome in outcomes):>12,} partitions that had to lose records")
     for kind, count in faults.most_common():
         print(f"  {kind:<20}{count:>7,}")

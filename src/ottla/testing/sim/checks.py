@@ -78,6 +78,7 @@ class Checks:
         self._seen: dict[tuple[int, TopicPartition], _Seen] = {}
         self._states: dict[TopicPartition, paths.PartitionStateNode] = {}
         self._replicas: dict[TopicPartition, list[int]] = {}
+        self._moving: set[TopicPartition] = set()
         self._weakened: set[tuple[TopicPartition, int]] = set()
         """Replicas whose disk has lost records since they last had all that is committed."""
         self._lives_at_loss: dict[int, dict[int, int]] = {}
@@ -107,8 +108,12 @@ class Checks:
     def _topic_stored(self, name: str, path: str) -> None:
         node = self._ensemble.file.get(path)
         if node is not None:
-            for partition, replicas in paths.TopicNode.decode(node.data).partitions.items():
-                self._replicas[TopicPartition(name, partition)] = replicas
+            topic = paths.TopicNode.decode(node.data)
+            for partition, replicas in topic.partitions.items():
+                tp = TopicPartition(name, partition)
+                self._replicas[tp] = replicas
+                is_moving = bool(topic.adding.get(partition) or topic.removing.get(partition))
+                (self._moving.add if is_moving else self._moving.discard)(tp)
 
     def _state_stored(self, tp: TopicPartition, path: str) -> None:
         node = self._ensemble.file.get(path)
@@ -315,6 +320,10 @@ class Checks:
             state = self._states.get(tp)
             if state is None or state.leader < 0 or set(state.isr) != set(replicas):
                 return f"{tp}: replicas {replicas}, state {state}"
+            if tp in self._moving:
+                return f"{tp}: is still being moved"
+            if strays := [b.name for b in self._brokers if b.broker_id not in replicas and self._end_on(b, tp)]:
+                return f"{tp}: {strays} have copies that were moved away"
             ends = {self._end_on(broker, tp) for broker in self._brokers if broker.broker_id in replicas}
             if len(ends) != 1 or None in ends:
                 return f"{tp}: log ends and high watermarks {ends}"

@@ -21,6 +21,7 @@ from ottla.testing.sim.clients import SimCarelessProducer, SimClient, SimGroup, 
 from ottla.testing.sim.disks import SyncedLengths
 from ottla.testing.sim.faults import Faults
 from ottla.testing.sim.loop import NothingLeftError, Party, SimLoop
+from ottla.testing.sim.mover import SimMover
 from ottla.testing.sim.network import SimNetwork
 from ottla.testing.sim.store import SimEnsemble
 from ottla.testing.sim.transactions import SimTransactions
@@ -45,6 +46,7 @@ class Outcome:
     committed_offsets: int = 0
     transactions: int = 0
     leader_epochs: int = 0
+    moves: int = 0
     excused: int = 0
     """Partitions that all disks in sync had lost records of."""
     violation: str | None = None
@@ -88,6 +90,7 @@ class Simulation:
         self._careless = [
             SimCarelessProducer(f"careless-{number}", names, own_draw(), tp) for number, tp in enumerate(_PARTITIONS)
         ]
+        self.mover = SimMover("mover", names, own_draw(), self.note, BROKERS, _PARTITIONS)
         self._clients: list[asyncio.Task[None]] = []
         self.loop.after_event = self._after_event
 
@@ -137,8 +140,8 @@ class Simulation:
         for client in self._everybody():
             self._clients.append(client.party.run(self.loop.create_task, client.run()))
 
-    def _everybody(self) -> list[SimProducer | SimReader | SimGroup | SimTransactions | SimCarelessProducer]:
-        return [*self.producers, *self.readers, *self.groups, self.transactions, *self._careless]
+    def _everybody(self) -> list[SimProducer | SimReader | SimGroup | SimTransactions | SimCarelessProducer | SimMover]:
+        return [*self.producers, *self.readers, *self.groups, self.transactions, *self._careless, self.mover]
 
     async def _create_topics(self) -> None:
         await self._admin.create_topic("safe", 2, {"min.insync.replicas": "2"})
@@ -199,6 +202,7 @@ class Simulation:
         outcome.leader_epochs = sum(
             state.leader_epoch for tp in self.checks.partitions() if (state := self.checks.state(tp)) is not None
         )
+        outcome.moves = self.mover.done_so_far
         outcome.excused = len(self.checks.excused)
         outcome.trace = self._hash.hexdigest()[:16]
 
