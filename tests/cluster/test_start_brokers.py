@@ -12,6 +12,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
+from tests.cluster.load import load
 from tests.ports import free_ports
 from tests.waiting import PATIENCE_S, repeat_until
 
@@ -81,6 +82,31 @@ def test_a_killed_broker_is_started_again_and_nothing_is_lost(tmp_path: Path) ->
     assert not any(map(is_running, pids))
     logs = "".join((data / f"broker-{broker_id}.log").read_text() for broker_id in (1, 2, 3))
     assert "Traceback" not in logs
+
+
+def test_a_rolling_restart_fails_no_write(tmp_path: Path) -> None:
+    data, port = tmp_path / "cluster", free_ports(3)
+    with start(data, port, "--override", "min.insync.replicas=2") as process:
+        try:
+            servers = until_said(process, "bootstrap servers:").rsplit("bootstrap servers: ", 1)[1].strip()
+            admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": servers})
+            new = confluent_kafka.admin.NewTopic("t", num_partitions=3, replication_factor=3)
+            admin.create_topics([new])["t"].result(60)
+            before = [pid_of(data, broker_id) for broker_id in (1, 2, 3)]
+            with load(servers, "t") as acknowledged:
+                command = [sys.executable, "-m", "ottla", "cluster", "restart", "--rolling", "--data", str(data)]
+                done = subprocess.run(
+                    [*command, "--bootstrap-server", servers], capture_output=True, text=True, timeout=PATIENCE_S
+                )
+            assert done.returncode == 0, done.stderr
+            assert [line.split(",")[0] for line in done.stdout.splitlines()] == [
+                f"broker {broker_id} was restarted and is in sync" for broker_id in (1, 2, 3)
+            ]
+            assert not set(before) & {pid_of(data, broker_id) for broker_id in (1, 2, 3)}
+            assert sorted(acknowledged) == sorted(_read(servers, len(acknowledged)))
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=PATIENCE_S)
 
 
 def _isr_sizes(admin: confluent_kafka.admin.AdminClient) -> set[int]:
