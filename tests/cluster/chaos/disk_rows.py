@@ -274,14 +274,7 @@ def lost_indexes(scene: Scene) -> None:
     cluster = scene.cluster(**_SMALL)
     with scene.load(cluster, transactions=True) as load:
         load.wait_for_more(30)
-        for writer in load.writers:
-            writer.stop()
-        for transaction in load.transactions:
-            transaction.ask_to_finish()
-        for writer in load.writers:
-            writer.thread.join()
-        for transaction in load.transactions:
-            transaction.finish()
+        load.end_writing()
         cluster.wait_until_well(PLAIN, IN_TRANSACTIONS)
         before = _views(cluster)
         damaged = 0

@@ -41,11 +41,9 @@ class JavaWriter:
             elif event["name"] in ("producer_send_error", "said"):
                 self.failures.append(line.rstrip())
 
-    def stop(self) -> None:
+    def finish(self) -> None:
         """It still sends what it has begun."""
         self._process.send_signal(signal.SIGTERM)
-
-    def finish(self) -> None:
         self._process.wait(PATIENCE_S)
         join(self._thread)
 

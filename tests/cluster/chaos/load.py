@@ -154,24 +154,32 @@ class Load:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self._finish()
+            return
         for writer in self.writers:
             writer.stop()
         for transaction in self.transactions:
             transaction.ask_to_finish()
-        if kind is None:
-            self._finish()
-        elif self._java is not None:
+        if self._java is not None:
             self._java.kill()
 
-    def _finish(self) -> None:
+    def end_writing(self) -> None:
+        """Nothing is sent any more, and of what was sent is known what became of it."""
+        for writer in self.writers:
+            writer.stop()
+        for transaction in self.transactions:
+            transaction.ask_to_finish()
         if self._java is not None:
-            self._java.stop()
             self._java.finish()
             assert self._java.failures == []
         join(*(writer.thread for writer in self.writers))
         for transaction in self.transactions:
             transaction.finish()
             assert transaction.failures == []
+
+    def _finish(self) -> None:
+        self.end_writing()
         self.cluster.wait_until_well(*self.topics)
         written = [operation for writer in self.writers for operation in writer.operations]
         if self._java is not None:
