@@ -1,7 +1,8 @@
 """`make mutants`: plants seeded mistakes one at a time and says which of them no test notices.
 
-A mutant meets the tests of its own layer first, and those of other layers only if they do not notice it. One that
-changes nothing anybody can see counts as such only if it is listed, with the reason, in equivalent.toml.
+A mutant meets the tests of its own layer first, and those of other layers only if they do not notice it: the likely
+ones, or with `--suite` all that call its function, within the time they are given. One that changes nothing anybody can
+see counts as such only if it is listed, with the reason, in equivalent.toml.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -25,7 +27,9 @@ from tests.mutants.selection import (
     EQUIVALENT,
     ROOT,
     Mutant,
+    all_tests,
     choose,
+    files_about,
     find,
     listed,
     modules,
@@ -67,6 +71,7 @@ class Bench:
         self._traces: dict[str, Trace] = {}
         self._imported = self._called_at_import()
         self._noticing: set[str] = set()
+        self._met: dict[Mutant, set[str]] = defaultdict(set)
 
     def try_all(
         self,
@@ -128,7 +133,16 @@ class Bench:
         if (str(mutant.path), name) in self._imported:
             name = None
         traces = {file: self._traces[file] for file in files if file in self._traces}
-        chosen = plan(str(mutant.path), name, traces, self._box_s, _PATIENCE_S)
+        chosen = plan(
+            str(mutant.path),
+            name,
+            traces,
+            self._box_s,
+            _PATIENCE_S,
+            first=files_about(mutant.path),
+            met=self._met[mutant],
+        )
+        self._met[mutant].update(chosen.timeouts_s)
         copy.take(mutant)
         return Run(copy, chosen.files, 2 * _PATIENCE_S + 5 * chosen.seconds, [Planned(chosen)])
 
@@ -218,7 +232,7 @@ def main() -> int:
         missed = unnoticed
         if unnoticed and not options.own:
             print(f"{len(unnoticed)} survivors meet the tests of other layers", flush=True)
-            again = bench.try_all(unnoticed, wider_tests, tell)
+            again = bench.try_all(unnoticed, all_tests if options.suite else wider_tests, tell)
             missed = [mutant for mutant in unnoticed if not again[mutant].noticed]
         failing = bench.failing_anyway()
     report(missed, [mutant for mutant in unnoticed if mutant not in missed], options.survivors)
@@ -252,6 +266,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--box", type=float, default=120, help="seconds of tests per mutant and stage (%(default)s)")
     parser.add_argument("--own", action="store_true", help="only the tests of a mutant's own layer")
     parser.add_argument("--wider", action="store_true", help="only the tests of other layers")
+    parser.add_argument("--suite", action="store_true", help="other layers are the whole suite (tracing it takes long)")
     parser.add_argument("--survivors", type=Path, help="a file for the mutants that their own layer did not notice")
     parser.add_argument("--again", type=Path, help="such a file: try these")
     return parser.parse_args()

@@ -1,7 +1,7 @@
 """All the small mistakes that could have been made in a module, each as an edit of its text.
 
-An edit never touches what no test can or should see: docstrings, annotations, log lines, messages, `__repr__`, and one
-unit in a thousand of a time.
+An edit never touches what no test can or should see: docstrings, annotations, log lines, messages, `__repr__`, one
+unit in a thousand of a time, and whether a random number is equal to its bound.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.In: (ast.NotIn,),
     ast.NotIn: (ast.In,),
 }
+_OR_EQUAL: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
+    op: (ast.LtE, ast.Lt) if op in (ast.Lt, ast.LtE) else (ast.GtE, ast.Gt) for op in _COMPARISONS
+}
+_DRAWN = {"random", "monotonic", "perf_counter"}
+"""Functions whose result is exactly a given number about once in the lifetime of the machine."""
 _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -162,7 +167,10 @@ class _Finder:
         match node:
             case ast.Compare():
                 for index, op in enumerate(node.ops):
+                    sides = (node.left, *node.comparators)[index : index + 2]
                     for other in _COMPARISONS[type(op)]:
+                        if other in _OR_EQUAL[type(op)] and any(map(_is_drawn, sides)):
+                            continue
                         changed = copy.copy(node)
                         changed.ops = [*node.ops[:index], other(), *node.ops[index + 1 :]]
                         yield self._edit("comparison", node, f"({ast.unparse(changed)})")
@@ -225,6 +233,11 @@ class _Finder:
 
 def _is_error_code(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id == "ErrorCode" and node.attr.isupper()
+
+
+def _is_drawn(node: ast.expr) -> bool:
+    """A random number, or the machine's own clock: no test could make it equal to something."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _DRAWN
 
 
 def _is_none(node: ast.expr) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Collection
 from functools import cache
@@ -102,6 +103,9 @@ WIDER_TESTS = {
 
 GENERATED = "# Written by `make generate`"
 """How such files begin. A test compares them with what they are generated from, so that no mutant escapes."""
+
+_IMPORTERS_MAX = 10
+"""What more files of tests import, they use rather than test."""
 
 LEFT_OUT = ("tests/client/test_types.py",)
 """What looks at the code without running it."""
@@ -207,9 +211,36 @@ def own_tests(path: Path) -> tuple[str, ...]:
 
 
 def wider_tests(path: Path) -> tuple[str, ...]:
-    return _files(next(places for prefix, places in WIDER_TESTS.items() if str(path).startswith(prefix)))
+    """Those of its own layer are among them: the time may have been over before they had their turn."""
+    places = next(places for prefix, places in WIDER_TESTS.items() if str(path).startswith(prefix))
+    return tuple(sorted({*own_tests(path), *_files(places), *files_about(path)}))
 
 
+def all_tests(path: Path) -> tuple[str, ...]:
+    return _every_file()
+
+
+@cache
+def files_about(path: Path) -> frozenset[str]:
+    """Files of tests, wherever they lie, that are called like the module or its package, or are few that import it."""
+    module = ".".join(("ottla", *path.with_suffix("").parts))
+    names = f"test_{path.stem.strip('_')}", f"test_{path.parent.name}.py"
+    named = {file for file in _every_file() if Path(file).name.startswith(names)}
+    importing = {file for file in _every_file() if module in _modules_named_in(file)}
+    return frozenset(named | importing if len(importing) <= _IMPORTERS_MAX else named)
+
+
+@cache
+def _modules_named_in(file: str) -> set[str]:
+    return set(re.findall(r"\bottla(?:\.\w+)+", (ROOT / file).read_text()))
+
+
+@cache
+def _every_file() -> tuple[str, ...]:
+    return _files(("tests",))
+
+
+@cache
 def _files(places: tuple[str, ...]) -> tuple[str, ...]:
     found = [
         file

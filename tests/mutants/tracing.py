@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -141,8 +141,19 @@ class Plan(NamedTuple):
         return list(dict.fromkeys(test.partition("::")[0] for test in self.timeouts_s))
 
 
-def plan(module: str, name: str | None, traces: dict[str, Trace], box_s: float, patience_s: float) -> Plan:
-    """The callers of the function, the quickest files first, as many as fit into the box.
+def plan(
+    module: str,
+    name: str | None,
+    traces: dict[str, Trace],
+    box_s: float,
+    patience_s: float,
+    *,
+    first: Collection[str] = (),
+    met: Collection[str] = (),
+) -> Plan:
+    """The callers of the function that it has not met yet, as many as fit into the box.
+
+    The files in `first` come first, and then the quickest.
 
     Anyone may depend on code outside functions, and on what is called from there: for None, that is all tests, those
     first that call anything in the module.
@@ -159,10 +170,10 @@ def plan(module: str, name: str | None, traces: dict[str, Trace], box_s: float, 
     )
     for callers in rounds:
         usual = {file: sum(traces[file].seconds[test] for test in tests) for file, tests in callers.items()}
-        for file in sorted(usual, key=lambda file: (usual[file], file)):
+        for file in sorted(usual, key=lambda file: (file not in first, usual[file], file)):
             # Tests of a file stay together, in their order: what they share would be set up again and again.
             for test in traces[file].seconds:
-                if test in callers[file] and test not in timeouts and spent <= box_s:
+                if test in callers[file] and test not in met and test not in timeouts and spent <= box_s:
                     spent += traces[file].seconds[test]
                     timeouts[test] = patience_s + 5 * traces[file].seconds[test]
     return Plan(timeouts, spent)

@@ -11,7 +11,9 @@ from tests.mutants.operators import apply, edits_of, lines_of
 from tests.mutants.selection import (
     EQUIVALENT,
     SOURCE,
+    all_tests,
     choose,
+    files_about,
     find,
     listed,
     modules,
@@ -31,6 +33,16 @@ def mutants(source: str) -> set[str]:
     [
         ("x = a < b", {"x = (a <= b)", "x = (a >= b)"}),
         ("x = a in b", {"x = (a not in b)"}),
+        ("x = time.monotonic() >= a", {"x = (time.monotonic() < a)"}),
+        (
+            "x = 0 < a < rng.random()",
+            {
+                "x = (0 < a >= rng.random())",
+                "x = (0 <= a < rng.random())",
+                "x = (0 >= a < rng.random())",
+                "x = 1 < a < rng.random()",
+            },
+        ),
         ("x = a and b", {"x = (a or b)"}),
         ("x = a + b", {"x = (a - b)"}),
         ("x = not a", {"x = (a)"}),
@@ -128,6 +140,18 @@ def test_a_mutant_meets_the_callers_of_its_function_within_a_time(
     chosen = plan("m.py", name, TRACES, box_s, patience_s=10)
     assert list(chosen.timeouts_s) == expected
     assert all(timeout_s > 10 for timeout_s in chosen.timeouts_s.values())
+
+
+def test_a_survivor_meets_other_tests_than_before_and_those_about_its_module_first() -> None:
+    chosen = plan("m.py", "f", TRACES, 60, 10, first={"slow.py"}, met={"quick.py::a"})
+    assert list(chosen.timeouts_s) == ["slow.py::a", "quick.py::b"]
+
+
+def test_files_about_a_module_are_found_wherever_they_lie() -> None:
+    redrive = Path("spark/pipeline/redrive/redrive.py")
+    assert "tests/spark/test_redrive.py" in files_about(redrive) <= set(wider_tests(redrive)) < set(all_tests(redrive))
+    assert "tests/cluster/test_start_brokers.py" in files_about(Path("cli/start.py"))
+    assert len(files_about(Path("base/types.py"))) < 10, "everybody imports it"
 
 
 def test_a_mutant_is_known_by_its_text_wherever_it_stands(tmp_path: Path) -> None:
