@@ -148,6 +148,17 @@ def test_partition_order_is_one_at_a_time(members: Members) -> None:
     assert done == list(range(50))
 
 
+def test_commits_keep_to_their_interval(members: Members) -> None:
+    seen = Seen()
+    member = members(seen, auto_commit_interval_ms=3_600_000)
+    for count in (1, 2, 3):  # a turn of its loop each, at which it might commit
+        write(members, 1)
+        eventually(lambda count=count: len(seen.values) == count, "the record")  # type: ignore[misc]
+    assert members.committed() == -1
+    member.stop()
+    assert members.committed() == 3, "closing commits"
+
+
 def test_nothing_is_committed_past_what_is_not_done(members: Members) -> None:
     blocked, release, done = threading.Event(), threading.Event(), []
 

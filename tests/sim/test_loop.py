@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 
 import pytest
 
@@ -78,6 +79,22 @@ def test_work_for_threads_is_done_on_the_spot(loop: SimLoop) -> None:
 def test_whoever_waits_for_nothing_is_told(loop: SimLoop) -> None:
     with pytest.raises(NothingLeftError):
         loop.run_until_complete(loop.create_future())
+
+
+def test_a_closed_loop_holds_on_to_nothing(loop: SimLoop) -> None:
+    class Held:
+        def work(self) -> None:
+            raise AssertionError("nobody runs the loop")
+
+    soon, later = Held(), Held()
+    held = weakref.ref(soon), weakref.ref(later)
+    loop.call_soon(soon.work)
+    loop.call_later(1, later.work)
+    del soon, later
+    assert None not in [ref() for ref in held]
+    loop.close()
+    assert loop.is_closed()
+    assert [ref() for ref in held] == [None, None]
 
 
 def test_an_error_that_nobody_takes_is_kept(loop: SimLoop) -> None:

@@ -296,7 +296,7 @@ class FetchSessions(Generic[A]):
         """Makes room by dropping an idle session, or an old one that is worth less than the newcomer."""
         if not self._sessions:
             return False
-        idle = min(self._sessions.values(), key=lambda s: (s.last_used_ms, s.session_id))
+        idle = min(self._sessions.values(), key=lambda s: s.last_used_ms)
         if now_ms - idle.last_used_ms > self._eviction_ms:
             del self._sessions[idle.session_id]
             return True

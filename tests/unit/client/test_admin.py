@@ -239,6 +239,27 @@ def test_a_leader_that_moved_is_found_again() -> None:
     run(scenario, prepare)
 
 
+def test_a_partition_that_stays_unknown_is_given_up_after_some_tries() -> None:
+    partition = TopicPartition("t", 0)
+
+    async def scenario(admin: Admin, first: ScriptedBroker, second: ScriptedBroker) -> None:
+        outcomes = await admin.list_offsets({partition: OffsetSpec.LATEST})
+        assert outcomes.errors[partition].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert len(first.asked(ListOffsetsRequest)) == GRACE_TRIES + 1
+
+    def prepare(first: ScriptedBroker, second: ScriptedBroker) -> None:
+        led = MetadataResponsePartition(partition_index=0, leader_id=1)
+        topic = MetadataResponseTopic(name="t", partitions=[led])
+        first.on(MetadataRequest, lambda request: first.metadata(second, topics=[topic] if request.topics else []))
+        second.on(MetadataRequest, lambda request: second.metadata(first, topics=[topic] if request.topics else []))
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        entry = ListOffsetsPartitionResponse(partition_index=0, error_code=code)
+        answer = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[entry])])
+        first.on(ListOffsetsRequest, lambda _: answer)
+
+    run(scenario, prepare)
+
+
 # Without a broker
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -339,3 +340,17 @@ def test_a_disk_that_fails_is_told_of_unless_the_log_is_deleted(
         monkeypatch.setattr(log.producers, "take_snapshot", fails)
         with pytest.raises(LogDirError, match=r"write the producers of .*Input/output error"):
             log.take_snapshot()
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_directory_that_is_gone_is_told_of_unless_the_log_is_deleted(log: PartitionLog, is_deleted: bool) -> None:
+    append(log, b"a")
+    shutil.rmtree(log.directory)
+    log.is_deleted = is_deleted
+    if is_deleted:
+        assert log.flush() == 1
+    else:
+        with pytest.raises(LogDirError, match=r"sync .*No such file"):
+            log.flush()
+        with pytest.raises(LogDirError, match="an earlier sync"):
+            log.flush()

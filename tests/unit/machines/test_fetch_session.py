@@ -154,6 +154,33 @@ def test_full_cache_gives_no_session_until_one_is_idle() -> None:
     assert Client(sessions).fetch([0], now_ms=101).session_id != 0
 
 
+def test_who_has_been_idle_for_longest_gives_way_first() -> None:
+    sessions: FetchSessions[Asked] = FetchSessions(2, eviction_ms=100)
+    used_again, idle = Client(sessions), Client(sessions)
+    used_again.fetch([0, 1], now_ms=0, new_session_id=1)
+    idle.fetch([0, 1], now_ms=0, new_session_id=2)
+    used_again.fetch(now_ms=50)
+    assert Client(sessions).fetch([0], now_ms=101, new_session_id=3).session_id == 3
+    assert error_of(idle.fetch) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert used_again.fetch(now_ms=102).session_id == 1
+
+
+def test_of_old_sessions_the_smallest_gives_way_and_of_equal_ones_the_least_used() -> None:
+    sessions: FetchSessions[Asked] = FetchSessions(4, eviction_ms=100)
+    follower, large, used, unused = (
+        Client(sessions, from_follower=is_first) for is_first in (True, False, False, False)
+    )
+    for session_id, (client, partitions) in enumerate([(follower, 1), (large, 3), (used, 2), (unused, 2)], 1):
+        client.fetch(list(range(partitions)), now_ms=0, new_session_id=session_id)
+    for client in (unused, used, follower, large):
+        client.fetch(now_ms=60 + (client is used))
+    newcomers = [Client(sessions).fetch([0, 1, 2], now_ms=110, new_session_id=id_).session_id for id_ in (5, 6, 7)]
+    assert newcomers == [5, 6, 0], "as large as all that are left, and none of those is new"
+    for client in (unused, used):
+        assert error_of(client.fetch) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert [client.fetch(now_ms=111).session_id for client in (follower, large)] == [1, 2]
+
+
 def test_a_follower_and_then_a_larger_session_displace_a_smaller_old_one() -> None:
     sessions: FetchSessions[Asked] = FetchSessions(1, eviction_ms=100)
     small = Client(sessions)

@@ -114,6 +114,7 @@ class ParallelConsumer(Generic[K, V]):
         self._failure: BaseException | None = None
         self._failure_kinds = FailureKinds()
         self._next_commit_ms = 0
+        """At once: nothing is processed at the first turn, and the interval begins."""
         self._commits_fail = False
         self._idle = asyncio.Event()
         """Set while nobody is in `run`."""
@@ -151,7 +152,6 @@ class ParallelConsumer(Generic[K, V]):
         if self._was_stopped:
             raise ClientClosedError("this consumer was stopped; make another one")
         self._idle.clear()
-        self._next_commit_ms = self._now_ms() + self._consumer.settings.auto_commit_interval_ms
         try:
             while not self._is_stopping:
                 self._plan.add(await self._consumer.poll(_POLL_S))
