@@ -23,6 +23,7 @@ COMMANDS = {
     "elect-leaders": Command("ottla.cli.elect_leaders", "let preferred replicas lead again"),
     "produce": Command("ottla.cli.produce", "write lines from standard input to a topic"),
     "consume": Command("ottla.cli.consume", "print what is in a topic"),
+    "groups": Command("ottla.cli.groups", "list, describe, reset and delete consumer groups"),
     "pipeline": Command("ottla.cli.pipeline", "run data pipelines on Spark"),
     "dump-log": Command("ottla.cli.dump_log", "show what log and index files hold"),
     "api-versions": Command("ottla.cli.api_versions", "list the APIs each broker speaks"),
@@ -53,7 +54,10 @@ def main(arguments: list[str]) -> int:
     if command is None:
         print(f"ottla has no command {name!r}.{_hint(name)} `ottla --help` lists them.", file=sys.stderr)
         return 2
-    exit_code: int = import_module(command.module).main(rest)
+    try:
+        exit_code: int = import_module(command.module).main(rest)
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else 0 if e.code is None else 1
     return exit_code
 
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli import mirrored_groups
+from ottla.cli.failures import INTERRUPTED, errors_told
 from ottla.cli.flow_positions import position, reset
 from ottla.cli.pipeline_file import FILE, SERVERS, SET, load_pipeline
 from ottla.cli.redrive import redrive
-from ottla.cli.terminal import INTERRUPTED, errors_told, new_app, run_app
+from ottla.cli.terminal import new_app, run_app
 
 if TYPE_CHECKING:
     from ottla.spark.pipeline.runner import Runner

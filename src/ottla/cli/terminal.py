@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
 
 from ottla.base.environment import BOOTSTRAP_SERVERS
-from ottla.base.errors import KafkaError, OttlaError
-from ottla.client.errors import ClusterUnreachableError
+from ottla.cli.failures import UsageError, errors_told, fail, misuse, parse_pairs, run_client, sentence
+from ottla.cli.parsing import DEFAULT_BOOTSTRAP_SERVER
 
-DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
+__all__ = [
+    "DEFAULT_BOOTSTRAP_SERVER",
+    "BootstrapServer",
+    "Output",
+    "UsageError",
+    "errors_told",
+    "fail",
+    "misuse",
+    "new_app",
+    "parse_pairs",
+    "run_app",
+    "run_client",
+    "run_command",
+    "sentence",
+]
+
 BootstrapServer = Annotated[str, typer.Option(envvar=BOOTSTRAP_SERVERS, help="host:port of a broker, or several")]
-INTERRUPTED = 130
-BROKEN_PIPE = 141
 
 
 class Output(StrEnum):
@@ -33,10 +43,6 @@ class Output(StrEnum):
         if self is Output.AUTO:
             return Output.TABLE if sys.stdout.isatty() else Output.KAFKA
         return self
-
-
-class UsageError(OttlaError):
-    """The options do not make sense together; the message is one sentence."""
 
 
 def run_command(name: str, function: Callable[..., None], arguments: list[str]) -> int:
@@ -62,49 +68,3 @@ def run_app(app: typer.Typer, name: str, arguments: list[str]) -> int:
     except SystemExit as e:
         return e.code if isinstance(e.code, int) else 0 if e.code is None else 1
     return 0
-
-
-def run_client(work: Coroutine[Any, Any, None]) -> None:
-    """Runs a command's asynchronous work."""
-    with errors_told():
-        asyncio.run(work)
-
-
-@contextmanager
-def errors_told() -> Iterator[None]:
-    """What can go wrong outside this program ends in one sentence and exit code 1."""
-    try:
-        yield
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
-    except BrokenPipeError:
-        # The reader of our output has gone. Nothing may be flushed to it at exit, which would fail once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(BROKEN_PIPE) from None
-    except OSError as e:
-        fail(f"{e.filename or 'input or output'}: {(e.strerror or str(e)).lower()}")
-    except (OttlaError, ValueError) as e:
-        fail(sentence(e))
-
-
-def sentence(error: Exception) -> str:
-    if isinstance(error, ClusterUnreachableError):
-        return f"{error.summary}. Is a broker running? Start one with `ottla start`."
-    return error.message if isinstance(error, KafkaError) else str(error)
-
-
-def fail(message: str) -> NoReturn:
-    print(message, file=sys.stderr)
-    raise SystemExit(1)
-
-
-def parse_pairs(option: str, pairs: list[str]) -> dict[str, str]:
-    """`name=value` pairs of an option that can be repeated."""
-    parsed: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise UsageError(f"{option} {pair!r} is not of the form name=value")
-        parsed[name] = value
-    return parsed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ottla.cli.terminal import UsageError
+from ottla.cli.failures import UsageError
 
 
 def parse_time_ms(option: str, text: str) -> int:

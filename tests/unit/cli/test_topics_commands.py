@@ -140,7 +140,7 @@ def test_what_describe_is_narrowed_to(topics: Topics, new_topic: str) -> None:
 
 def test_a_pattern_that_is_none(topics: Topics) -> None:
     code, _, error = topics("describe", "(")
-    assert (code, error.count("\n")) == (1, 1)
+    assert (code, error.count("\n")) == (2, 1)
     assert error.startswith("--topic '(' is not a regular expression: ")
 
 

@@ -16,7 +16,7 @@ from ottla.client.aio.cluster_link import ClusterLink
 from ottla.client.core.admin.arguments import sort_out
 from ottla.client.core.admin.options import AdminSettings
 from ottla.client.core.admin.outcomes import Call, Outcomes, admin_error, tries_again
-from ottla.client.core.metadata import NO_LEADER, MetadataCache
+from ottla.client.core.metadata import NO_LEADER, BrokerAddress, MetadataCache
 from ottla.client.core.settings import backoff_ms
 from ottla.client.errors import ClientClosedError, ClientError
 from ottla.net.connection import Connection
@@ -291,6 +291,20 @@ class AdminCaller:
             return await self.ask_coordinator(kind, coordinated, call, pending)
 
         return await self.settle(keys, ask, call.name, timeout_ms)
+
+    async def find_coordinators(
+        self, kind: int, ids: Iterable[str], timeout_ms: int | None
+    ) -> Outcomes[str, BrokerAddress]:
+        async def find(coordinated: str) -> BrokerAddress | ClientError:
+            try:
+                return self.metadata.brokers[await self.link.find_coordinator(coordinated, kind)]
+            except KafkaError as e:
+                return _as_client_error(e)
+
+        async def ask(pending: list[str]) -> Mapping[str, BrokerAddress | ClientError]:
+            return dict(zip(pending, await asyncio.gather(*map(find, pending)), strict=True))
+
+        return await self.settle(ids, ask, "find_coordinators", timeout_ms)
 
     async def ask_coordinator(
         self, kind: int, coordinated: str, call: Call[K, V], keys: list[K]

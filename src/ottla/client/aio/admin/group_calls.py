@@ -19,6 +19,7 @@ from ottla.client.core.admin.types import (
 )
 from ottla.client.core.consumer.cursors import OffsetAndMetadata
 from ottla.client.core.consumer.offset_requests import offsets_to_commit
+from ottla.client.core.metadata import BrokerAddress
 from ottla.client.errors import ClientError
 
 
@@ -55,6 +56,12 @@ class GroupCalls(AdminCalls):
     async def _ask_group(self, group_id: str, call: Call[str, GroupDescription]) -> GroupDescription | ClientError:
         answers = await self._caller.ask_coordinator(GROUP, group_id, call, [group_id])
         return answers.get(group_id, unanswered(group_id))
+
+    async def find_group_coordinators(
+        self, group_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> Outcomes[str, BrokerAddress]:
+        """The brokers that look after these groups."""
+        return await self._caller.find_coordinators(GROUP, as_list(group_ids, "group_ids"), timeout_ms)
 
     async def delete_groups(self, group_ids: Iterable[str], *, timeout_ms: int | None = None) -> Outcomes[str, None]:
         """Deletes groups without members, and their offsets."""

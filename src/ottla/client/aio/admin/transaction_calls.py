@@ -18,6 +18,7 @@ from ottla.client.core.admin.types import (
     TransactionDescription,
     TransactionListing,
 )
+from ottla.client.core.metadata import BrokerAddress
 from ottla.client.core.producer.transaction import PreparedTransaction
 
 HANGING_AFTER_MS = 15 * 60 * 1000
@@ -55,6 +56,14 @@ class TransactionCalls(AdminCalls):
         call = admin_partitions.describe_transactions_call()
         wanted = as_list(transactional_ids, "transactional_ids")
         return await self._caller.coordinators(TRANSACTION, lambda _: call, wanted, timeout_ms)
+
+    async def find_transaction_coordinators(
+        self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> Outcomes[str, BrokerAddress]:
+        """The brokers that look after these transactional ids."""
+        return await self._caller.find_coordinators(
+            TRANSACTION, as_list(transactional_ids, "transactional_ids"), timeout_ms
+        )
 
     async def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None

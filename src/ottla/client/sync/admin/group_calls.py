@@ -13,6 +13,7 @@ from ottla.client.core.admin.types import (
     GroupListing,
 )
 from ottla.client.core.consumer.cursors import OffsetAndMetadata
+from ottla.client.core.metadata import BrokerAddress
 from ottla.client.sync.admin.calls import AdminCalls
 
 
@@ -30,6 +31,12 @@ class GroupCalls(AdminCalls):
     ) -> Outcomes[str, GroupDescription]:
         """State and members of groups of both protocols."""
         return self._call(self._inner.describe_groups(group_ids, timeout_ms=timeout_ms))
+
+    def find_group_coordinators(
+        self, group_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> Outcomes[str, BrokerAddress]:
+        """The brokers that look after these groups."""
+        return self._call(self._inner.find_group_coordinators(group_ids, timeout_ms=timeout_ms))
 
     def delete_groups(self, group_ids: Iterable[str], *, timeout_ms: int | None = None) -> Outcomes[str, None]:
         """Deletes groups without members, and their offsets."""

@@ -16,6 +16,7 @@ from ottla.client.core.admin.types import (
     TransactionDescription,
     TransactionListing,
 )
+from ottla.client.core.metadata import BrokerAddress
 from ottla.client.core.producer.transaction import PreparedTransaction
 from ottla.client.sync.admin.calls import AdminCalls
 
@@ -46,6 +47,12 @@ class TransactionCalls(AdminCalls):
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> Outcomes[str, TransactionDescription]:
         return self._call(self._inner.describe_transactions(transactional_ids, timeout_ms=timeout_ms))
+
+    def find_transaction_coordinators(
+        self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> Outcomes[str, BrokerAddress]:
+        """The brokers that look after these transactional ids."""
+        return self._call(self._inner.find_transaction_coordinators(transactional_ids, timeout_ms=timeout_ms))
 
     def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None

@@ -1,0 +1,59 @@
+"""The clients that commands use: settings from a file and from options; a cluster out of reach fails at once."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.cli.failures import UsageError, nearest
+
+if TYPE_CHECKING:
+    from ottla.client.aio.admin.admin import Admin
+    from ottla.client.core.admin.types import TopicDescription
+
+
+def read_config(path: str | None) -> dict[str, str]:
+    """What a properties file says; nothing without one."""
+    if path is None:
+        return {}
+    from ottla.base.properties import parse_properties
+
+    properties = parse_properties(Path(path).expanduser().read_text(encoding="utf-8"))
+    for entry in properties:
+        if entry.problem:
+            raise UsageError(f"{path}, line {entry.line}: {entry.problem}")
+    return {entry.name: entry.value for entry in properties}
+
+
+def client_config(path: str | None, server: str, client_id: str, **more: str) -> dict[str, str]:
+    """The options win over the file."""
+    return {
+        "client.id": client_id,
+        **read_config(path),
+        **more,
+        "bootstrap.servers": server,
+        "bootstrap.fail.fast": "true",
+    }
+
+
+def open_admin(options: Namespace, client_id: str, **more: str) -> Admin:
+    from ottla.client.aio.admin.admin import Admin
+
+    return Admin(client_config(options.command_config, options.bootstrap_server, client_id, **more))
+
+
+def missing_topic(name: str, known: Collection[str]) -> str:
+    return f"topic '{name}' does not exist{nearest(name, known)}"
+
+
+async def described_topics(admin: Admin, names: Collection[str]) -> Mapping[str, TopicDescription]:
+    """The topics of these names; a missing one ends the command, with the name that was perhaps meant."""
+    from ottla.base.errors import ErrorCode, KafkaError
+
+    everything = {topic.name: topic for topic in (await admin.describe_topics()).check().values()}
+    for name in names:
+        if name not in everything:
+            raise KafkaError(missing_topic(name, everything), code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return {name: everything[name] for name in names}
