@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": Command("ottla.cli.demo", "run a broker and a Spark pipeline on invented events, to look at"),
     "start": Command("ottla.cli.start", "run a broker"),
     "cluster": Command("ottla.cli.cluster", "show the brokers and what they lead, add, remove and restart them"),
+    "zookeeper": Command("ottla.cli.zookeeper.command", "run a ZooKeeper on this machine, for a cluster"),
     "topics": Command("ottla.cli.topics", "create, list, describe, alter and delete topics"),
     "reassign": Command("ottla.cli.reassign", "move partitions between brokers, change numbers of replicas"),
     "elect-leaders": Command("ottla.cli.elect_leaders", "let preferred replicas lead again"),

@@ -17,6 +17,7 @@ HELP = f"""\
 
   Run a broker. Without a file it listens on port 9092 and needs nothing else.
   With --brokers, run a cluster of several on this machine, a process each.
+  With zookeeper.connect, brokers find each other through a ZooKeeper.
 
   Settings can also come from the environment: log.dirs from OTTLA_LOG_DIRS.
   The command line wins, then the environment, then the file. All settings are
@@ -40,6 +41,7 @@ Options:
 Examples:
   ottla start --override log.dirs=/var/lib/ottla
   ottla start --brokers 3 --data ~/cluster
+  ottla start --override zookeeper.connect=localhost:2181/kafka
 """
 
 
@@ -73,13 +75,19 @@ def _run_cluster(options: argparse.Namespace) -> int:
     overrides = [*options.override, *levels]
     try:
         # Once for all brokers: what is wrong for each is said once.
-        BrokerConfig.load(options.properties, overrides, os.environ)
+        config = BrokerConfig.load(options.properties, overrides, os.environ)
     except InvalidConfigError as e:
         return _refuse(e.message)
     data = (options.data or Path("data/cluster")).expanduser().absolute()
     return run_cluster(
         ClusterOptions(
-            options.brokers, options.port or 9092, data, not options.no_restart, overrides, options.properties
+            options.brokers,
+            options.port or 9092,
+            data,
+            restarts=not options.no_restart,
+            overrides=overrides,
+            properties=options.properties,
+            serves_store=config.optional_text("zookeeper.connect") is None,
         )
     )
 

@@ -13,6 +13,7 @@ import pytest
 
 from ottla.cli import local_cluster, start
 from ottla.cli.local_cluster import ClusterOptions
+from ottla.cli.supervised import _ending, _SupervisedProcess
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
@@ -78,7 +79,7 @@ def test_a_bad_setting_is_said_once_for_all_brokers(
 
 def test_a_broker_of_a_cluster_has_its_own_id_port_and_directory(tmp_path: Path) -> None:
     options = ClusterOptions(3, 9300, tmp_path, True, ["broker.id=9", "x=1"], tmp_path / "server.properties")
-    command = local_cluster._BrokerProcess(2, options)._command()
+    command = local_cluster._broker(2, options).command
     assert command[:5] == [sys.executable, "-m", "ottla", "start", str(tmp_path / "server.properties")]
     assert command[5::2] == ["--override"] * 7
     settings = dict(setting.split("=", 1) for setting in command[6::2])
@@ -104,7 +105,7 @@ def test_a_cluster_that_cannot_start_shows_the_end_of_the_log(
 
 
 def test_only_the_last_lines_of_a_log_are_shown(tmp_path: Path) -> None:
-    broker = local_cluster._BrokerProcess(1, ClusterOptions(1, 9300, tmp_path, True))
+    broker = _SupervisedProcess(local_cluster._broker(1, ClusterOptions(1, 9300, tmp_path, True)))
     assert broker._tail() == ""
     log = tmp_path / "broker-1.log"
     log.write_text("".join(f"line {number}\n" for number in range(9)))
@@ -116,11 +117,11 @@ def test_only_the_last_lines_of_a_log_are_shown(tmp_path: Path) -> None:
     ("code", "words"), [(-9, "was ended by SIGKILL"), (0, "ended with exit code 0"), (1, "code 1")]
 )
 def test_how_a_broker_ended(code: int, words: str) -> None:
-    assert words in local_cluster._ending(code)
+    assert words in _ending(code)
 
 
 def test_a_process_that_was_never_started_need_not_be_stopped(tmp_path: Path) -> None:
-    broker = local_cluster._BrokerProcess(1, ClusterOptions(1, 9300, tmp_path, True))
+    broker = _SupervisedProcess(local_cluster._broker(1, ClusterOptions(1, 9300, tmp_path, True)))
     broker.kill()
     asyncio.run(broker.stop())
 

@@ -1,0 +1,1 @@
+"""A real ZooKeeper on this machine, out of the jars that come with PySpark."""
