@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then echo "Ottla needs Python 3.11 or newer, and none was found; install it or set PYTHON=/path/to/python." >&2; exit 1; fi
 	@test -x $(BIN)/python || { echo "Making the virtual environment $(VENV) with $(PYTHON) …"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing Ottla and its development tools in $(VENV); it takes a minute or two, most of it for Spark (about 400 MB) …"
-	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --editable '.[columns,avro,spark,connect,app,dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --editable '.[columns,avro,spark,connect,zookeeper,app,dev]'
 	@touch $@
 
 run: $(STAMP) ## Run the demo: a broker on 127.0.0.1 (PORT=9092), events, and a pipeline on Spark (DURATION=30 ends it; data in DATA=data)

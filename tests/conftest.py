@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.broker_process import BrokerProcess
+from tests.zookeeper_process import ZooKeeperProcesses, require_zookeeper
 
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
@@ -31,6 +32,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     code = process.stop()
     assert code == 0, "\n".join(process.log_lines)
     assert process.tracebacks() == []
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcesses]:
+    """One ZooKeeper server for all tests of a worker; they use paths of their own (`new_cluster`)."""
+    directory = tmp_path_factory.mktemp("zookeeper")
+    require_zookeeper(directory)
+    processes = ZooKeeperProcesses(directory).start()
+    yield processes
+    processes.kill()
 
 
 @pytest.fixture

@@ -56,6 +56,8 @@ class _Shared:
 class EmbeddedStore:
     """MetadataStore on SQLite: one session. `open` begins the first, `new_session` others."""
 
+    session_outlives_ms = 0
+
     def __init__(self, shared: _Shared, session_id: int) -> None:
         self.session_id = session_id
         self._shared = shared

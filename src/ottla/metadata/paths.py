@@ -6,6 +6,7 @@ import json
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from ottla.base.errors import OttlaError
 from ottla.base.types import NIL_UUID, Endpoint, Uuid, uuid_from_text, uuid_to_text
 
 CONTROLLER = "/controller"
@@ -23,6 +24,8 @@ LOG_DIR_EVENTS = "/log_dir_event_notification"
 CLUSTER_ID = "/cluster/id"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
+FEATURE = "/feature"
+
 PERSISTENT_PATHS = (
     "/brokers",
     BROKER_IDS,
@@ -31,7 +34,6 @@ PERSISTENT_PATHS = (
     "/config",
     CONFIG_TOPICS,
     CONFIG_BROKERS,
-    CONFIG_GROUPS,
     CONFIG_CHANGES,
     "/config/clients",
     "/config/users",
@@ -40,6 +42,7 @@ PERSISTENT_PATHS = (
     DELETE_TOPICS,
     "/isr_change_notification",
     LOG_DIR_EVENTS,
+    PRODUCER_ID_BLOCK,
     "/cluster",
     "/consumers",
 )
@@ -74,6 +77,61 @@ def _dump(value: dict[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
+class MalformedNodeError(OttlaError):
+    """A node holds something else than it should. Somebody may have written it by hand."""
+
+
+def _load(data: bytes) -> _Fields:
+    try:
+        value = json.loads(data)
+    except ValueError as e:
+        raise MalformedNodeError(f"it holds no JSON: {e}") from None
+    if not isinstance(value, dict):
+        raise MalformedNodeError("it holds no JSON object")
+    return _Fields(value)
+
+
+class _Fields(dict[str, Any]):
+    """Those of a node's JSON, each of the kind it should be. Unknown ones are left alone."""
+
+    def integer(self, name: str) -> int:
+        value = self.get(name)
+        # Some numbers are written as text.
+        if isinstance(value, str) and value.lstrip("-").isdecimal():
+            return int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise MalformedNodeError(f"its {name} is no whole number")
+        return value
+
+    def integers(self, name: str) -> list[int]:
+        return _integers(self.get(name), name)
+
+    def text(self, name: str) -> str:
+        value = self.get(name)
+        if not isinstance(value, str):
+            raise MalformedNodeError(f"its {name} is no text")
+        return value
+
+    def texts(self, name: str) -> dict[str, str]:
+        value = self.get(name)
+        if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+            raise MalformedNodeError(f"its {name} is no object of texts")
+        return value
+
+    def replicas(self, name: str) -> dict[int, list[int]]:
+        """Lists of brokers by partition; empty if it is missing, as it is in older versions."""
+        value = self.get(name, {})
+        if not isinstance(value, dict) or not all(key.isdecimal() for key in value):
+            raise MalformedNodeError(f"its {name} are not lists by partition")
+        return {int(partition): _integers(replicas, name) for partition, replicas in value.items()}
+
+
+def _integers(value: object, name: str) -> list[int]:
+    if not isinstance(value, list) or not all(type(each) is int for each in value):
+        raise MalformedNodeError(f"its {name} are not lists of numbers")
+    return value
+
+
 class BrokerNode(NamedTuple):
     """/brokers/ids/B: a live broker. Its epoch is the node's creation id."""
 
@@ -103,13 +161,18 @@ class BrokerNode(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> BrokerNode:
-        value = json.loads(data)
-        protocols = value["listener_security_protocol_map"]
+        """Older versions name one address only, or no protocols."""
+        value = _load(data)
+        protocols = value.texts("listener_security_protocol_map") if "listener_security_protocol_map" in value else {}
+        if "endpoints" not in value:
+            return cls([(Endpoint("PLAINTEXT", value.text("host"), value.integer("port")), "PLAINTEXT")], None)
         endpoints = []
         for text in value["endpoints"]:
-            listener, _, address = text.partition("://")
+            listener, _, address = str(text).partition("://")
             host, _, port = address.rpartition(":")
-            endpoints.append((Endpoint(listener, host.strip("[]"), int(port)), protocols[listener]))
+            if not port.isdecimal():
+                raise MalformedNodeError(f"its endpoint {text!r} is no address")
+            endpoints.append((Endpoint(listener, host.strip("[]"), int(port)), protocols.get(listener, listener)))
         return cls(endpoints, value.get("rack"), value.get("first_epoch"))
 
 
@@ -141,13 +204,19 @@ class TopicNode(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> TopicNode:
-        value = json.loads(data)
-
-        def keyed(name: str) -> dict[int, list[int]]:
-            return {int(partition): replicas for partition, replicas in value.get(name, {}).items()}
-
-        topic_id = uuid_from_text(value["topic_id"]) if "topic_id" in value else NIL_UUID
-        return cls(topic_id, keyed("partitions"), keyed("adding_replicas"), keyed("removing_replicas"))
+        value = _load(data)
+        try:
+            topic_id = uuid_from_text(value.text("topic_id")) if "topic_id" in value else NIL_UUID
+        except ValueError:
+            raise MalformedNodeError("its topic_id is none") from None
+        if "partitions" not in value:
+            raise MalformedNodeError("it has no partitions")
+        return cls(
+            topic_id,
+            value.replicas("partitions"),
+            value.replicas("adding_replicas"),
+            value.replicas("removing_replicas"),
+        )
 
 
 class PartitionStateNode(NamedTuple):
@@ -171,8 +240,13 @@ class PartitionStateNode(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> PartitionStateNode:
-        value = json.loads(data)
-        return cls(value["leader"], value["leader_epoch"], value["isr"], value["controller_epoch"])
+        value = _load(data)
+        return cls(
+            value.integer("leader"),
+            value.integer("leader_epoch"),
+            value.integers("isr"),
+            value.integer("controller_epoch"),
+        )
 
 
 def encode_controller(broker_id: int, now_ms: int) -> bytes:
@@ -180,7 +254,7 @@ def encode_controller(broker_id: int, now_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes) -> int:
-    return int(json.loads(data)["brokerid"])
+    return _load(data).integer("brokerid")
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
@@ -189,7 +263,7 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 def decode_log_dir_event(data: bytes) -> int:
     """The broker that a directory has failed of."""
-    return int(json.loads(data)["broker"])
+    return _load(data).integer("broker")
 
 
 def encode_config(config: dict[str, str]) -> bytes:
@@ -197,12 +271,26 @@ def encode_config(config: dict[str, str]) -> bytes:
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    config: dict[str, str] = json.loads(data)["config"]
-    return config
+    # Kafka leaves nodes of entities without settings empty.
+    return _load(data).texts("config") if data else {}
 
 
 def encode_config_change(entity_path: str) -> bytes:
     return _dump({"version": 2, "entity_path": entity_path})
+
+
+def decode_config_change(data: bytes) -> str:
+    """The entity's path; the first version named its kind and its name."""
+    value = _load(data)
+    return (
+        value.text("entity_path")
+        if "entity_path" in value
+        else "/".join((value.text("entity_type"), value.text("entity_name")))
+    )
+
+
+def encode_features() -> bytes:
+    return _dump({"features": {}, "version": 2, "status": 1})
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -210,7 +298,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id(data: bytes) -> str:
-    return str(json.loads(data)["id"])
+    return _load(data).text("id")
 
 
 def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
@@ -218,5 +306,5 @@ def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
 
 
 def decode_producer_id_block(data: bytes) -> tuple[int, int]:
-    value = json.loads(data)
-    return int(value["block_start"]), int(value["block_end"])
+    value = _load(data)
+    return value.integer("block_start"), value.integer("block_end")

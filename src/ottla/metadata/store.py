@@ -85,6 +85,13 @@ class StoreFailedError(KafkaError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class StoreUnreachableError(StoreFailedError):
+    """The store is not here and does not answer. Clients must be told at once: they would try again for a minute what
+    they take for a failed disk."""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class NodeExistsError(StoreError):
     def __init__(self, path: str) -> None:
         super().__init__(path, "the node exists already")
@@ -132,6 +139,8 @@ class MetadataStore(Protocol):
     """One session with the store; what is created as ephemeral belongs to it."""
 
     session_id: int
+    session_outlives_ms: int
+    """How long, at most, the session of a process lives on that has died."""
 
     async def get(self, path: str) -> Node | None: ...
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from typing import Protocol
 
+from kazoo.client import KazooClient
+
 from ottla.metadata.embedded import EmbeddedStore
 from ottla.metadata.served.client import ServedStore
 from ottla.metadata.served.server import StoreServer
 from ottla.metadata.store import MetadataStore
+from ottla.metadata.zookeeper.address import EnsembleAddress
+from ottla.metadata.zookeeper.store import SessionOptions, ZooKeeperStore
 from ottla.testing.sim.loop import Party, SimLoop
 from ottla.testing.sim.network import SimNetwork
 from ottla.testing.sim.store import SimEnsemble, SimStore
@@ -100,3 +105,36 @@ class SimulatedStores:
     async def expire(self, store: MetadataStore) -> None:
         assert isinstance(store, SimStore)
         await store.expire()
+
+
+class ZooKeeperStores:
+    def __init__(self, connect: str) -> None:
+        self._address = EnsembleAddress.parse(connect)
+        self._sessions: list[ZooKeeperStore] = []
+
+    def run(self, scenario: Callable[[], Awaitable[None]]) -> None:
+        async def all_of_it() -> None:
+            try:
+                await scenario()
+            finally:
+                for session in self._sessions:
+                    await session.close()
+
+        run_async(all_of_it())
+
+    async def session(self) -> ZooKeeperStore:
+        options = SessionOptions(session_timeout_ms=10_000)
+        self._sessions.append(await ZooKeeperStore.connect(self._address, options))
+        return self._sessions[-1]
+
+    async def expire(self, store: MetadataStore) -> None:
+        """As anybody could who knows the session's secret: who closes it, ends it for all."""
+        assert isinstance(store, ZooKeeperStore)
+        await asyncio.to_thread(end_session, self._address.hosts, store.client_id)
+
+
+def end_session(hosts: str, client_id: tuple[int, bytes]) -> None:
+    client = KazooClient(hosts, client_id=client_id)
+    client.start()
+    client.stop()
+    client.close()

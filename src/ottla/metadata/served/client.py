@@ -37,6 +37,8 @@ _UNREACHABLE = "the metadata store cannot be reached"
 class ServedStore:
     """MetadataStore behind a socket. Use `connect`."""
 
+    session_outlives_ms = 0
+
     def __init__(self, directory: Path, session_timeout_ms: int) -> None:
         self.session_id = PERSISTENT
         self._directory = directory

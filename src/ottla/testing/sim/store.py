@@ -90,6 +90,8 @@ class SimEnsemble:
 class SimStore:
     """MetadataStore of one party."""
 
+    session_outlives_ms = 0
+
     def __init__(self, ensemble: SimEnsemble, party: Party, timeout_ms: int) -> None:
         self.timeout_s = timeout_ms / 1000
         self._ensemble = ensemble
