@@ -1,4 +1,5 @@
-"""Three brokers in this process, on a metadata store that is served over a socket: what tests of clusters share."""
+"""Three brokers in this process, on a metadata store that is served over a socket, or on the ZooKeeper that settings
+name: what tests of clusters share."""
 
 from __future__ import annotations
 
@@ -38,14 +39,17 @@ class LocalCluster:
         self._ports: dict[int, int] = {}
 
     async def begin(self) -> None:
-        self.store = await StoreServer.start(self.directory)
+        if "zookeeper.connect" not in self._settings:
+            self.store = await StoreServer.start(self.directory)
+            self._settings["ottla.cluster.dir"] = str(self.directory)
         for broker_id in IDS:
             await self.start(broker_id)
 
     async def end(self) -> None:
         for broker_id in list(self.brokers):
             await self.stop(broker_id)
-        await self.store.close()
+        if "ottla.cluster.dir" in self._settings:
+            await self.store.close()
 
     async def start(self, broker_id: int) -> Broker:
         config = BrokerConfig(
@@ -53,7 +57,6 @@ class LocalCluster:
                 "broker.id": str(broker_id),
                 "listeners": f"PLAINTEXT://127.0.0.1:{self._ports.get(broker_id, 0)}",
                 "log.dirs": ",".join(map(str, self.log_dirs_of(broker_id))),
-                "ottla.cluster.dir": str(self.directory),
                 **self._settings,
             }
         )

@@ -120,7 +120,7 @@ def test_a_host_that_is_not_ours(tmp_path: Path) -> None:
         ("listeners", "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"),
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ("ssl.keystore.location", "/etc/broker.pem"),
-        ("zookeeper.connect", "127.0.0.1:2181"),
+        ("zookeeper.connect", "127.0.0.1:none"),
         ("process.roles", "broker,controller"),
     ],
 )

@@ -18,11 +18,12 @@ from ottla.broker.replicas import Replicas
 from ottla.broker.replication.orders import Orders
 from ottla.broker.tasks import Tasks
 from ottla.metadata import paths
-from ottla.metadata.store import Create, Delete, MetadataStore, NodeExistsError, Operation, SessionEvent
+from ottla.metadata.store import Create, Delete, MetadataStore, NodeExistsError, Operation, SessionEvent, Set
 
 log = logging.getLogger(__name__)
 
 RETRY_MS = 500
+_LOOK_MS = 200
 
 
 class Registration:
@@ -53,9 +54,23 @@ class Registration:
         self._first_epoch: int | None = None
 
     async def begin(self) -> None:
-        """Raises StartError if another live broker has this id."""
+        """Raises StartError if another live broker has this id, and keeps it for longer than a dead one would."""
+        await self._outlive_predecessor()
         await self._register()
         self._store.on_session(self._session_changed)
+
+    async def _outlive_predecessor(self) -> None:
+        """A broker that was killed has its session for a while yet. Who starts it again at once need not know that."""
+        deadline_ms = self._clock.monotonic_ms() + self._store.session_outlives_ms
+        is_said = False
+        while (node := await self._store.get(self._path)) is not None and node.owner != self._store.session_id:
+            if self._clock.monotonic_ms() >= deadline_ms:
+                return
+            if not is_said:
+                wait_s = self._store.session_outlives_ms / 1000
+                log.warning("another session has the broker id %d; it is given %.0f s to end", self._broker_id, wait_s)
+                is_said = True
+            await asyncio.sleep(_LOOK_MS / 1000)
 
     async def _register(self) -> None:
         operations: list[Operation] = []
@@ -63,7 +78,9 @@ class Registration:
         if existing is not None and existing.owner == self._store.session_id:
             operations.append(Delete(self._path))
         described = self._describe()._replace(first_epoch=self._first_epoch)
-        operations.append(Create(self._path, described.encode(self._clock.wall_ms()), ephemeral=True))
+        # In two steps, as Kafka does it: its people know the node at version 1.
+        operations.append(Create(self._path, ephemeral=True))
+        operations.append(Set(self._path, described.encode(self._clock.wall_ms()), version=0))
         try:
             await self._store.commit(operations)
         except NodeExistsError:

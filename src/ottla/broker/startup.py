@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ottla.base.clock import Clock, SystemClock
 from ottla.base.errors import KafkaError, StartError
@@ -34,6 +33,7 @@ from ottla.broker.handler import Handler
 from ottla.broker.handlers import all_handlers, client_handlers
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.metadata_cache import MetadataCache
+from ottla.broker.metadata_store import open_store
 from ottla.broker.node import Broker
 from ottla.broker.parked import Parked
 from ottla.broker.quotas import ClientQuotas
@@ -53,14 +53,11 @@ from ottla.log.log_dir import LogDirs
 from ottla.machines.cluster.image import ClusterImage
 from ottla.machines.fetch_session import FetchSessions
 from ottla.metadata import paths
-from ottla.metadata.embedded import EmbeddedStore
-from ottla.metadata.served.client import ServedStore
 from ottla.metadata.store import (
     Create,
     CreateSequential,
     MetadataStore,
     NodeExistsError,
-    Operation,
     Set,
     StoreError,
     StoreFailedError,
@@ -71,7 +68,6 @@ from ottla.net.service import Service
 
 log = logging.getLogger(__name__)
 
-METADATA_FILE = "ottla-metadata.db"
 STOP_GRACE_MS = 5_000
 FIRST_WORD_MS = 10_000
 
@@ -84,14 +80,6 @@ Route = Callable[[int, Endpoint], Endpoint]
 
 def direct_route(broker_id: int, endpoint: Endpoint) -> Endpoint:
     return endpoint
-
-
-async def open_store(config: BrokerConfig) -> MetadataStore:
-    cluster = config.optional_text("ottla.cluster.dir")
-    if cluster is not None:
-        timeout_ms = config.integer("zookeeper.session.timeout.ms")
-        return await ServedStore.connect(Path(cluster), session_timeout_ms=timeout_ms)
-    return await EmbeddedStore.open(_metadata_file(config))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +102,8 @@ async def start_broker(config: BrokerConfig, around: Surroundings | None = None)
             broker = await _start(config, around or Surroundings(), undo)
         except KafkaError as e:
             raise StartError(e.message) from e
+        except StoreError as e:
+            raise StartError(f"the metadata store refuses {e}") from e
         broker.undo = undo.pop_all()
         return broker
 
@@ -124,7 +114,7 @@ async def _start(config: BrokerConfig, around: Surroundings, undo: AsyncExitStac
     undo.push_async_callback(asyncio.to_thread, log_dirs.close)
     store = await around.open_store(config)
     undo.push_async_callback(store.close)
-    cluster_id = await _ensure_cluster(store, log_dirs, around.ids)
+    cluster_id = await _ensure_cluster(store, log_dirs, config, around.ids)
     broker_id = await _choose_broker_id(store, log_dirs, config)
     configs = DynamicConfigs(store, broker_id, config)
     await configs.start()
@@ -164,23 +154,31 @@ async def _until_told(broker: Broker) -> None:
         await asyncio.sleep(0.005)
 
 
-def _metadata_file(config: BrokerConfig) -> Path:
-    directory = config.optional_text("metadata.log.dir")
-    return (Path(directory) if directory else config.log_dirs[0]) / METADATA_FILE
-
-
-async def _ensure_cluster(store: MetadataStore, log_dirs: LogDirs, ids: Ids) -> str:
-    """The cluster's id; the first start makes one, and the nodes every cluster has."""
-    cluster_id = log_dirs.stored_cluster_id() or uuid_to_text(ids.uuid())
+async def _ensure_cluster(store: MetadataStore, log_dirs: LogDirs, config: BrokerConfig, ids: Ids) -> str:
+    """The cluster's id; the first start makes one. The nodes every cluster has are made where they are missing."""
+    for path in paths.PERSISTENT_PATHS:
+        if await store.get(path) is None:
+            await _make(store, Create(path))
+    if await store.get(paths.FEATURE) is None:
+        await _make(store, Create(paths.FEATURE, paths.encode_features()))
     while (node := await store.get(paths.CLUSTER_ID)) is None:
-        existing = await store.tree("")
-        missing: list[Operation] = [Create(path) for path in paths.PERSISTENT_PATHS if path not in existing]
-        try:
-            await store.commit([*missing, Create(paths.CLUSTER_ID, paths.encode_cluster_id(cluster_id))])
-        except NodeExistsError:
-            # Another broker of the cluster makes it at the same time.
-            await asyncio.sleep(0)
-    return paths.decode_cluster_id(node.data)
+        stored = log_dirs.stored_cluster_id()
+        if stored is not None and config.optional_text("zookeeper.connect") is not None:
+            raise StartError(
+                f"the log directories are those of cluster {stored}, but there is no cluster at zookeeper.connect="
+                f"{config.text('zookeeper.connect')}; correct it (the path at its end, too), or use empty directories"
+            )
+        cluster_id = stored or uuid_to_text(ids.uuid())
+        await _make(store, Create(paths.CLUSTER_ID, paths.encode_cluster_id(cluster_id)))
+    try:
+        return paths.decode_cluster_id(node.data)
+    except paths.MalformedNodeError as e:
+        raise StartError(f"the node {paths.CLUSTER_ID} in the metadata store cannot be used: {e}") from e
+
+
+async def _make(store: MetadataStore, node: Create) -> None:
+    with suppress(NodeExistsError):  # another broker of the cluster makes it at the same time
+        await store.commit([node])
 
 
 async def _choose_broker_id(store: MetadataStore, log_dirs: LogDirs, config: BrokerConfig) -> int:

@@ -25,6 +25,7 @@ from ottla.broker.config.listeners import (
     parse_protocol_map,
 )
 from ottla.broker.config.sources import Sources, require_none
+from ottla.broker.config.zookeeper import check_zookeeper
 
 BROKER_OPTIONS = OptionSet(
     "broker",
@@ -283,7 +284,13 @@ class BrokerConfig(Values):
 
     def _check(self) -> None:
         problems: list[InvalidConfigError] = []
-        for check in (self._check_listeners, self._check_identity, self._check_logs, self._check_replication):
+        for check in (
+            self._check_listeners,
+            self._check_identity,
+            self._check_logs,
+            self._check_replication,
+            lambda: check_zookeeper(self),
+        ):
             try:
                 check()
             except InvalidConfigError as e:

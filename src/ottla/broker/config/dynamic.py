@@ -8,9 +8,9 @@ made the change applies it before it replies.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from urllib.parse import quote, unquote
 
 from ottla.base.errors import ErrorCode, InvalidConfigError, KafkaError
@@ -28,11 +28,26 @@ from ottla.log.config import LogConfig
 from ottla.machines.cluster.topic_names import INTERNAL_TOPICS
 from ottla.machines.groups.config import ConsumerTimeouts
 from ottla.metadata import paths
-from ottla.metadata.store import Create, CreateSequential, Delete, MetadataStore, Operation, Set
+from ottla.metadata.store import (
+    Create,
+    CreateSequential,
+    Delete,
+    MetadataStore,
+    Node,
+    NoNodeError,
+    Operation,
+    Set,
+    StoreError,
+    StoreFailedError,
+    StoreUnreachableError,
+)
 
 log = logging.getLogger(__name__)
 
 _TOPICS_SHOWN = 20
+_READ_AGAIN_S = 1.0
+_NOTIFICATION_LASTS_S = 900
+"""As with Kafka: long enough for a broker that is slow, or cut off for a while."""
 
 
 class DynamicConfigs:
@@ -48,21 +63,22 @@ class DynamicConfigs:
         self._groups: dict[str, dict[str, str]] = {}
         self.consumer_timeouts: dict[str, ConsumerTimeouts] = {}
         """Of the groups with settings of their own, as they are now."""
+        self._noticed_s: dict[str, float] = {}
+        """When each notification that is still there was first seen."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Loads everything and follows every later change. Notifications of the past have nothing left to say."""
         self._store.watch(paths.CONFIG_CHANGES, self._notified)
-        stale = [Delete(f"{paths.CONFIG_CHANGES}/{name}") for name in await self._store.children(paths.CONFIG_CHANGES)]
-        if stale:
-            await self._store.commit(stale)
+        for name in await self._store.children(paths.CONFIG_CHANGES):
+            self._noticed_s[f"{paths.CONFIG_CHANGES}/{name}"] = asyncio.get_running_loop().time()
         for path, node in (await self._store.tree(paths.CONFIG_TOPICS)).items():
             if path != paths.CONFIG_TOPICS:
-                self._topics[unquote(path.rsplit("/", 1)[1])] = paths.decode_config(node.data)
+                self._topics[unquote(path.rsplit("/", 1)[1])] = _settings(path, node)
         await self._read_broker()
         for path, node in (await self._store.tree(paths.CONFIG_GROUPS)).items():
             if path != paths.CONFIG_GROUPS:
-                self._put_group(unquote(path.rsplit("/", 1)[1]), paths.decode_config(node.data))
+                self._put_group(unquote(path.rsplit("/", 1)[1]), _settings(path, node))
         self._log_idle_settings()
 
     def _log_idle_settings(self) -> None:
@@ -82,10 +98,22 @@ class DynamicConfigs:
         return topic_config(self._topics.get(topic, {}), self.broker)
 
     async def read_topic(self, topic: str) -> LogConfig:
-        """Reads a topic's settings from the store: they may have been written by another broker just now."""
-        node = await self._store.get(paths.topic_config(topic))
-        self._topics[topic] = paths.decode_config(node.data) if node is not None else {}
+        """Reads a topic's settings from the store: they may have been written by another broker just now.
+
+        If the store is out of reach, they are read as soon as it is not: a broker can take a role without them.
+        """
+        path = paths.topic_config(topic)
+        try:
+            self._topics[topic] = _settings(path, await self._store.get(path))
+        except StoreUnreachableError as e:
+            log.warning("the settings of topic %s cannot be read, and the last known apply: %s", topic, e.message)
+            self._spawn(self._read_topic_later(topic))
         return self.log_config(topic)
+
+    async def _read_topic_later(self, topic: str) -> None:
+        await asyncio.sleep(_READ_AGAIN_S)
+        await self.read_topic(topic)
+        self.on_topic_changed(topic)
 
     def forget_topic(self, topic: str) -> None:
         self._topics.pop(topic, None)
@@ -124,8 +152,8 @@ class DynamicConfigs:
 
     async def _read_group(self, group: str) -> None:
         before = self.group_overrides(group)
-        node = await self._store.get(paths.group_config(group))
-        after = paths.decode_config(node.data) if node is not None else {}
+        path = paths.group_config(group)
+        after = _settings(path, await self._store.get(path))
         self._put_group(group, after)
         if after != before:
             log.info("group %r was reconfigured: %s", group, difference(before, after))
@@ -163,19 +191,44 @@ class DynamicConfigs:
         notification = CreateSequential(
             f"{paths.CONFIG_CHANGES}/config_change_", paths.encode_config_change(entity_path)
         )
-        await self._store.commit([write, notification])
+        try:
+            await self._store.commit([write, notification])
+        except NoNodeError as missing:
+            if missing.path != paths.CONFIG_GROUPS:
+                raise
+            # A cluster has it from the first settings of a group on: Kafka's have none.
+            await self._store.commit([Create(paths.CONFIG_GROUPS), write, notification])
         await self._apply(entity_path)
 
     def _notified(self, path: str) -> None:
         if path != paths.CONFIG_CHANGES:
-            task = asyncio.get_running_loop().create_task(self._follow(path))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._follow(path))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _follow(self, path: str) -> None:
-        node = await self._store.get(path)
-        if node is not None:
-            await self._apply(json.loads(node.data)["entity_path"])
+        try:
+            node = await self._store.get(path)
+            if node is None:
+                self._noticed_s.pop(path, None)
+            elif path not in self._noticed_s:
+                self._noticed_s[path] = asyncio.get_running_loop().time()
+                await self._apply(paths.decode_config_change(node.data))
+                await self._forget_old_notifications(self._noticed_s[path])
+        except paths.MalformedNodeError as e:
+            log.error("the notification %s cannot be understood: %s", path, e)
+        except StoreFailedError as e:
+            log.error("changed settings cannot be read: %s", e.message)
+
+    async def _forget_old_notifications(self, now_s: float) -> None:
+        """Not at once: other brokers may have to read them yet."""
+        for path in [path for path, at_s in self._noticed_s.items() if now_s - at_s > _NOTIFICATION_LASTS_S]:
+            del self._noticed_s[path]
+            with suppress(StoreError):  # another broker was faster
+                await self._store.commit([Delete(path)])
 
     async def _apply(self, entity_path: str) -> None:
         kind, _, name = entity_path.partition("/")
@@ -213,12 +266,21 @@ class DynamicConfigs:
     async def _read_broker(self) -> None:
         found: dict[int | None, dict[str, str]] = {}
         for broker_id in (None, self._broker_id):
-            node = await self._store.get(paths.broker_config(broker_id))
-            found[broker_id] = paths.decode_config(node.data) if node is not None else {}
+            path = paths.broker_config(broker_id)
+            found[broker_id] = _settings(path, await self._store.get(path))
         try:
             self.broker = self._static.with_dynamic(cluster_wide=found[None], per_broker=found[self._broker_id])
         except InvalidConfigError as e:
             log.error("the stored settings of broker %d cannot be used: %s", self._broker_id, e.message)
+
+
+def _settings(path: str, node: Node | None) -> dict[str, str]:
+    """None if the node cannot be understood, which is said: the defaults are better than no broker."""
+    try:
+        return paths.decode_config(node.data) if node is not None else {}
+    except paths.MalformedNodeError as e:
+        log.error("the settings in %s are left out, for they cannot be used: %s", path, e)
+        return {}
 
 
 def is_public(name: str) -> bool:

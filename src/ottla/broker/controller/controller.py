@@ -41,6 +41,11 @@ from ottla.metadata.store import (
 
 log = logging.getLogger(__name__)
 
+COMMIT_BYTES_MAX = 500_000
+"""ZooKeeper takes a megabyte at once (jute.maxbuffer). More is committed in several steps, each of whole changes where
+one change is not larger itself; a controller that stops between two leaves what the next one goes on with."""
+_OPERATION_BYTES = 100
+"""What an operation takes beside its path and its data, or a little less."""
 ATTEMPTS = 5
 """How often an event is decided anew because the cluster has changed under it."""
 WAIT_MS = 300_000
@@ -138,7 +143,7 @@ class Controller:
             node is not None
             and not self._is_active
             and node.owner == self._store.session_id
-            and paths.decode_controller(node.data) == self.broker_id
+            and _holder(node) == self.broker_id
         )
 
     async def _take_over(self, epoch: int, epoch_version: int) -> None:
@@ -246,7 +251,7 @@ class Controller:
             try:
                 async with self._campaigning:
                     node = await self._store.get(paths.CONTROLLER)
-                    if self._is_active and (node is None or paths.decode_controller(node.data) != self.broker_id):
+                    if self._is_active and (node is None or _holder(node) != self.broker_id):
                         self.resign()
                     if node is None or self._is_unknowing_owner(node):
                         await self._try_to_win()
@@ -336,7 +341,7 @@ class Controller:
                 if e.path == paths.CONTROLLER_EPOCH:
                     self.resign()
                     raise KafkaError(code=ErrorCode.NOT_CONTROLLER) from e
-                await self._reload_part(e)
+                await (self._reload() if self._is_stale else self._reload_part(e))
                 continue
             except StoreFailedError:
                 self._is_stale = True
@@ -356,17 +361,35 @@ class Controller:
         self._outgoing.tell(tell_roles(existing, brokers & self.state.brokers.keys()))
 
     async def _commit(self, changes: list[Change]) -> list[int]:
-        """Stores all changes or none; returns the version of each."""
-        operations: list[Operation] = []
-        first: list[int | None] = []
-        for change in changes:
-            needed = await stored_state.operations_of(change, self.epoch, self._store)
-            first.append(len(operations) if needed else None)
-            operations += needed
-        if not operations:
-            return [NO_VERSION] * len(changes)
-        committed = await self._store.commit([Check(paths.CONTROLLER_EPOCH, self._epoch_version), *operations])
-        return [NO_VERSION if place is None else committed[place + 1].version for place in first]
+        """Stores all changes, or none if they fit into one commit; returns the version of each."""
+        writing = stored_state.Writing(self._store, self.epoch)
+        versions = [NO_VERSION] * len(changes)
+        waiting: list[tuple[int, Operation]] = []
+        waiting_bytes = 0
+        for place, change in enumerate(changes):
+            operations = await writing.operations_of(change)
+            is_full = waiting_bytes + sum(map(_size, operations)) > COMMIT_BYTES_MAX
+            for operation in operations:
+                if waiting and (is_full or waiting_bytes > COMMIT_BYTES_MAX):
+                    await self._commit_some(waiting, versions)
+                    # From here on, a refusal leaves the state behind what is stored.
+                    self._is_stale = True
+                    waiting, waiting_bytes = [], 0
+                is_full = False
+                waiting.append((place, operation))
+                waiting_bytes += _size(operation)
+        if waiting:
+            await self._commit_some(waiting, versions)
+        self._is_stale = False
+        return versions
+
+    async def _commit_some(self, operations: list[tuple[int, Operation]], versions: list[int]) -> None:
+        """Notes the version that each change has come to: that of its first operation."""
+        guard = Check(paths.CONTROLLER_EPOCH, self._epoch_version)
+        committed = await self._store.commit([guard, *(operation for _, operation in operations)])
+        for (place, _), done in zip(operations, committed[1:], strict=True):
+            if versions[place] == NO_VERSION:
+                versions[place] = done.version
 
     def _note(self, decision: Decision, versions: list[int]) -> None:
         assert self._outgoing is not None
@@ -399,7 +422,14 @@ class Controller:
             await self._reload()
             return
         log.warning("topic '%s' has changed under the controller: %s", name, refused)
-        topic = await stored_state.load_topic(self._store, name)
+        try:
+            topic = await stored_state.load_topic(self._store, name)
+        except paths.MalformedNodeError as e:
+            self.state.topics.pop(name, None)
+            raise KafkaError(
+                f"topic '{name}' cannot be used until its node in the metadata store is mended: {e}",
+                code=ErrorCode.UNKNOWN_SERVER_ERROR,
+            ) from e
         if topic is None:
             self.state.topics.pop(name, None)
         else:
@@ -422,6 +452,22 @@ class Controller:
     def _tell_everything(self) -> None:
         assert self._outgoing is not None
         self._outgoing.tell(tell_everything(self.state, self.state.brokers, self.state.brokers))
+
+
+def _holder(node: Node) -> int:
+    try:
+        return paths.decode_controller(node.data)
+    except paths.MalformedNodeError as e:
+        log.error("%s cannot be understood, and is taken for another broker's: %s", paths.CONTROLLER, e)
+        return -1
+
+
+def _size(operation: Operation) -> int:
+    match operation:
+        case Create(path, data) | Set(path, data):
+            return _OPERATION_BYTES + len(path) + len(data)
+        case _:
+            return 2 * _OPERATION_BYTES
 
 
 def _fail(asker: asyncio.Future[Any] | None, reason: KafkaError) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
 
 from ottla.base.types import TopicPartition
 from ottla.machines.cluster.controller import TakenOver
@@ -23,6 +24,10 @@ from ottla.machines.cluster.state import (
 from ottla.metadata import paths
 from ottla.metadata.store import Create, Delete, MetadataStore, Node, Operation, Set
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 
 class LoadedState(NamedTuple):
     state: ClusterState
@@ -36,7 +41,10 @@ async def load(store: MetadataStore) -> LoadedState:
     for path in nodes:
         if path.count("/") == paths.TOPICS.count("/") + 1:
             name = path.rsplit("/", 1)[1]
-            state.topics[name] = _topic(name, nodes)
+            try:
+                state.topics[name] = _topic(name, nodes)
+            except paths.MalformedNodeError as e:
+                log.error("topic %r is set aside until its node is mended: %s", name, e)
     state.pending_deletions = set(await store.children(paths.DELETE_TOPICS))
     return LoadedState(state, _since_last_written(state, nodes))
 
@@ -44,30 +52,41 @@ async def load(store: MetadataStore) -> LoadedState:
 async def load_brokers(store: MetadataStore) -> Mapping[int, LiveBroker]:
     brokers: dict[int, LiveBroker] = {}
     for path, node in (await store.tree(paths.BROKER_IDS)).items():
-        if path != paths.BROKER_IDS:
+        if path == paths.BROKER_IDS:
+            continue
+        name = path.rsplit("/", 1)[1]
+        try:
             stored = paths.BrokerNode.decode(node.data)
-            broker_id = int(path.rsplit("/", 1)[1])
-            brokers[broker_id] = LiveBroker(node.created_id, tuple(stored.endpoints), stored.rack, stored.first_epoch)
+            brokers[int(name)] = LiveBroker(node.created_id, tuple(stored.endpoints), stored.rack, stored.first_epoch)
+        except (paths.MalformedNodeError, ValueError) as e:
+            log.error("broker %s is left out, for its node %s cannot be used: %s", name, path, e)
     return brokers
 
 
 async def take_log_dir_events(store: MetadataStore) -> set[int]:
     """Brokers that have told of a failed directory since the last look."""
     nodes = await store.tree(paths.LOG_DIR_EVENTS)
-    told = {path: paths.decode_log_dir_event(node.data) for path, node in nodes.items() if path != paths.LOG_DIR_EVENTS}
-    if told:
-        await store.commit([Delete(path) for path in told])
-    return set(told.values())
+    nodes.pop(paths.LOG_DIR_EVENTS, None)
+    told = set()
+    for path, node in nodes.items():
+        try:
+            told.add(paths.decode_log_dir_event(node.data))
+        except paths.MalformedNodeError as e:
+            log.error("%s says nothing that could be understood: %s", path, e)
+    if nodes:
+        await store.commit([Delete(path) for path in nodes])
+    return told
 
 
 async def load_topic(store: MetadataStore, name: str) -> TopicState | None:
+    """Raises MalformedNodeError, which names the node."""
     nodes = await store.tree(paths.topic(name))
     return _topic(name, nodes) if paths.topic(name) in nodes else None
 
 
 def _topic(name: str, nodes: Mapping[str, Node]) -> TopicState:
     node = nodes[paths.topic(name)]
-    topic = paths.TopicNode.decode(node.data)
+    topic = _decoded(paths.TopicNode.decode, paths.topic(name), node)
     partitions: dict[int, PartitionState] = {}
     for index, replicas in topic.partitions.items():
         partitions[index] = PartitionState(
@@ -75,9 +94,10 @@ def _topic(name: str, nodes: Mapping[str, Node]) -> TopicState:
             adding=tuple(topic.adding.get(index, ())),
             removing=tuple(topic.removing.get(index, ())),
         )
-        found = nodes.get(paths.partition_state(name, index))
+        path = paths.partition_state(name, index)
+        found = nodes.get(path)
         if found is not None:
-            stored = paths.PartitionStateNode.decode(found.data)
+            stored = _decoded(paths.PartitionStateNode.decode, path, found)
             partitions[index] = partitions[index]._replace(
                 leader=stored.leader,
                 leader_epoch=stored.leader_epoch,
@@ -85,6 +105,13 @@ def _topic(name: str, nodes: Mapping[str, Node]) -> TopicState:
                 partition_epoch=found.version,
             )
     return TopicState(topic.topic_id, partitions, node.version)
+
+
+def _decoded(decode: Callable[[bytes], T], path: str, node: Node) -> T:
+    try:
+        return decode(node.data)
+    except paths.MalformedNodeError as e:
+        raise paths.MalformedNodeError(f"{path}: {e}") from None
 
 
 def _since_last_written(state: ClusterState, nodes: Mapping[str, Node]) -> TakenOver:
@@ -106,57 +133,75 @@ def topic_of(path: str) -> str | None:
     return path[len(prefix) :].split("/", 1)[0] if path.startswith(prefix) else None
 
 
-async def operations_of(change: Change, controller_epoch: int, store: MetadataStore) -> list[Operation]:
-    """What a change writes; if it has a version, that of the first operation. Nothing for what is only noted."""
-    match change:
-        case WriteTopic():
-            return await _write_topic(change, store)
-        case WritePartition(tp, leader, leader_epoch, isr, expected_epoch):
-            data = paths.PartitionStateNode(leader, leader_epoch, list(isr), controller_epoch).encode()
-            path = paths.partition_state(*tp)
-            return [Create(path, data) if expected_epoch == NO_VERSION else Set(path, data, expected_epoch)]
-        case MarkForDeletion(topic):
-            return [Create(_mark(topic))]
-        case RemoveTopic(topic, partitions):
-            return await _remove_topic(topic, partitions, store)
-        case RemoveMark(topic):
-            return [Delete(_mark(topic))]
-        case _:
-            return []
+class Writing:
+    """What changes write, for one decision: it remembers which nodes of partitions are there."""
+
+    def __init__(self, store: MetadataStore, controller_epoch: int) -> None:
+        self._store = store
+        self._controller_epoch = controller_epoch
+        self._partitions: dict[str, set[str]] = {}
+
+    async def operations_of(self, change: Change) -> list[Operation]:
+        """If the change has a version, that of the first operation. Nothing for what is only noted."""
+        match change:
+            case WriteTopic():
+                return await self._write_topic(change)
+            case WritePartition(tp, leader, leader_epoch, isr, expected_epoch):
+                data = paths.PartitionStateNode(leader, leader_epoch, list(isr), self._controller_epoch).encode()
+                path = paths.partition_state(*tp)
+                if expected_epoch != NO_VERSION:
+                    return [Set(path, data, expected_epoch)]
+                return [*await self._make_room(tp), Create(path, data)]
+            case MarkForDeletion(topic):
+                return [Create(_mark(topic))]
+            case RemoveTopic(topic):
+                return await self._remove_topic(topic)
+            case RemoveMark(topic):
+                return [Delete(_mark(topic))]
+            case _:
+                return []
+
+    async def _write_topic(self, change: WriteTopic) -> list[Operation]:
+        path = paths.topic(change.name)
+        assignment, adding, removing = (
+            {index: list(replicas) for index, replicas in replicas_by_partition.items()}
+            for replicas_by_partition in (change.assignment, change.adding, change.removing)
+        )
+        data = paths.TopicNode(change.topic_id, assignment, adding, removing).encode()
+        if change.expected_version != NO_VERSION:
+            return [Set(path, data, change.expected_version)]
+        self._partitions[change.name] = set()
+        config = paths.encode_config(dict(change.configs or {}))
+        config_path = paths.topic_config(change.name)
+        has_config = await self._store.get(config_path) is not None
+        return [
+            Create(path, data),
+            Create(_partitions(change.name)),
+            Set(config_path, config) if has_config else Create(config_path, config),
+        ]
+
+    async def _make_room(self, tp: TopicPartition) -> list[Operation]:
+        """Nodes above a partition's first state. A controller that stopped half-way may have left some."""
+        operations: list[Operation] = []
+        if tp.topic not in self._partitions:
+            if await self._store.get(_partitions(tp.topic)) is None:
+                operations.append(Create(_partitions(tp.topic)))
+            self._partitions[tp.topic] = set(await self._store.children(_partitions(tp.topic)))
+        if str(tp.partition) not in self._partitions[tp.topic]:
+            operations.append(Create(f"{_partitions(tp.topic)}/{tp.partition}"))
+        return operations
+
+    async def _remove_topic(self, topic: str) -> list[Operation]:
+        """All there is, from the leaves on; a controller before this one may have removed a part of it."""
+        nodes = await self._store.tree(paths.topic(topic))
+        operations: list[Operation] = [Delete(path) for path in sorted(nodes, reverse=True)]
+        if await self._store.get(paths.topic_config(topic)) is not None:
+            operations.append(Delete(paths.topic_config(topic)))
+        return [*operations, Delete(_mark(topic))]
 
 
-async def _write_topic(change: WriteTopic, store: MetadataStore) -> list[Operation]:
-    path = paths.topic(change.name)
-    assignment, adding, removing = (
-        {index: list(replicas) for index, replicas in replicas_by_partition.items()}
-        for replicas_by_partition in (change.assignment, change.adding, change.removing)
-    )
-    data = paths.TopicNode(change.topic_id, assignment, adding, removing).encode()
-    if change.expected_version != NO_VERSION:
-        existing = set(await store.children(f"{path}/partitions"))
-        added = [Create(f"{path}/partitions/{index}") for index in assignment if str(index) not in existing]
-        return [Set(path, data, change.expected_version), *added]
-    config = paths.encode_config(dict(change.configs or {}))
-    config_path = paths.topic_config(change.name)
-    has_config = await store.get(config_path) is not None
-    return [
-        Create(path, data),
-        Create(f"{path}/partitions"),
-        *(Create(f"{path}/partitions/{index}") for index in assignment),
-        Set(config_path, config) if has_config else Create(config_path, config),
-    ]
-
-
-async def _remove_topic(topic: str, partitions: tuple[int, ...], store: MetadataStore) -> list[Operation]:
-    path = paths.topic(topic)
-    operations: list[Operation] = []
-    for index in partitions:
-        operations.append(Delete(paths.partition_state(topic, index)))
-        operations.append(Delete(f"{path}/partitions/{index}"))
-    operations += [Delete(f"{path}/partitions"), Delete(path)]
-    if await store.get(paths.topic_config(topic)) is not None:
-        operations.append(Delete(paths.topic_config(topic)))
-    return [*operations, Delete(_mark(topic))]
+def _partitions(topic: str) -> str:
+    return f"{paths.topic(topic)}/partitions"
 
 
 def _mark(topic: str) -> str:

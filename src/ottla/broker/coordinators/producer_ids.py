@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+from ottla.base.errors import ErrorCode, KafkaError
 from ottla.metadata import paths
-from ottla.metadata.store import BadVersionError, Create, MetadataStore, NodeExistsError, Set
+from ottla.metadata.store import (
+    BadVersionError,
+    Create,
+    MetadataStore,
+    NodeExistsError,
+    Set,
+    StoreUnreachableError,
+)
 
 BLOCK_SIZE = 1_000
 
@@ -21,7 +29,11 @@ class ProducerIds:
     async def next(self) -> int:
         async with self._lock:
             if self._next == self._end:
-                self._next = await self._reserve_block()
+                try:
+                    self._next = await self._reserve_block()
+                except StoreUnreachableError as e:
+                    # Of all codes the one after which producers ask again.
+                    raise KafkaError(e.message, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from e
                 self._end = self._next + BLOCK_SIZE
             self._next += 1
             return self._next - 1
@@ -29,7 +41,7 @@ class ProducerIds:
     async def _reserve_block(self) -> int:
         while True:
             node = await self._store.get(paths.PRODUCER_ID_BLOCK)
-            first = 0 if node is None else paths.decode_producer_id_block(node.data)[1] + 1
+            first = 0 if node is None or not node.data else paths.decode_producer_id_block(node.data)[1] + 1
             data = paths.encode_producer_id_block(self._broker_id, first, first + BLOCK_SIZE - 1)
             try:
                 if node is None:

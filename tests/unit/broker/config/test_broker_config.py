@@ -227,7 +227,8 @@ def test_all_idle_settings_are_one_sentence() -> None:
         ({"listener.name.in.ssl.keystore.location": "/k"}, "listener.name.in.ssl.keystore.location", "plain text"),
         ({"listener.name.in.plain.sasl.jaas.config": "x"}, "listener.name.in.plain.sasl.jaas.config", "plain text"),
         ({"create.topic.policy.class.name": "x.Y"}, "create.topic.policy.class.name", "Java classes"),
-        ({"zookeeper.connect": "zk:2181"}, "zookeeper.connect", "embedded store only"),
+        ({"zookeeper.ssl.cipher.suites": "TLS_X"}, "zookeeper.ssl.cipher.suites", "Java's names"),
+        ({"zookeeper.ssl.crl.enable": "true"}, "zookeeper.ssl.crl.enable", "revocation lists"),
         ({"process.roles": "broker"}, "process.roles", "no KRaft"),
         ({"controller.quorum.voters": "1@h:1"}, "controller.quorum.voters", "no KRaft"),
         ({"remote.log.storage.system.enable": "true"}, "remote.log.storage.system.enable", "nothing is tiered"),
@@ -242,6 +243,33 @@ def test_what_would_feign_protection_or_a_place_for_data_is_refused(
     assert words in refusals[key]
     assert refusals[key] in caught.value.message
     assert "hunter2" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"zookeeper.connect": "zk:x"}, "zookeeper.connect: 'zk:x' is not of the form host:port"),
+        ({"ottla.cluster.dir": "/c"}, "zookeeper.connect and ottla.cluster.dir cannot both be set"),
+        ({"zookeeper.set.acl": "true"}, "nothing that ZooKeeper could know this broker by"),
+        ({"ottla.zookeeper.credentials": "hunter2"}, "ottla.zookeeper.credentials is not of the form user:password"),
+        (
+            {"zookeeper.ssl.client.enable": "true", "zookeeper.ssl.keystore.location": "/k.jks"},
+            "zookeeper.ssl.keystore.location: /k.jks has another form, but only PEM files can be read",
+        ),
+        (
+            {
+                "zookeeper.ssl.client.enable": "true",
+                "zookeeper.ssl.truststore.location": "/t.pem",
+                "zookeeper.ssl.truststore.type": "PKCS12",
+            },
+            "zookeeper.ssl.truststore.location: /t.pem has PKCS12",
+        ),
+        ({"zookeeper.ssl.enabled.protocols": "TLSv1"}, "may only name TLSv1.2, TLSv1.3"),
+    ],
+)
+def test_settings_about_zookeeper_make_sense_together(settings: dict[str, str], words: str) -> None:
+    refused = refusal({"zookeeper.connect": "zk:2181/kafka", **settings})
+    assert words in refused.message and "hunter2" not in refused.message
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,8 @@ class RecordingLink:
 class FaultyStore:
     """The embedded store, with commits that go wrong when a test says so."""
 
+    session_outlives_ms = 0
+
     def __init__(self, store: EmbeddedStore) -> None:
         self._store = store
         self.lost: list[bool] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.base.options import Between, Option, Type, Update
+from ottla.base.options import Between, OneOf, Option, Type, Update
 from ottla.broker.config.log_levels import LogLevels
 
 OPTIONS = (
@@ -30,5 +30,19 @@ OPTIONS = (
         "Requests that wait on purpose (rebalances) and plain produces and fetches are not timed. 0: nothing is.",
         Between(0),
         update=Update.CLUSTER_WIDE,
+    ),
+    Option(
+        "ottla.zookeeper.credentials",
+        Type.PASSWORD,
+        None,
+        "How this broker proves to ZooKeeper who it is, as user:password. All brokers of a cluster need the same.",
+    ),
+    Option(
+        "ottla.zookeeper.auth",
+        Type.STRING,
+        "digest",
+        "What becomes of these credentials: `digest` tells them to ZooKeeper, `sasl` proves them by DIGEST-MD5 (needs "
+        "the package pure-sasl).",
+        OneOf("digest", "sasl"),
     ),
 )

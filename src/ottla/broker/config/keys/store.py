@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ottla.base.options import Between, EachOf, Option, Type
-from ottla.broker.config.keys.reasons import NO_JVM, NO_KRAFT, NOT_YET
+from ottla.broker.config.keys.reasons import NO_JVM, NO_KRAFT
+
+_PEM_ONLY = "The form of that file: only PEM can be read. Unset: told by the file's name, which must end in .pem."
 
 OPTIONS = (
     Option(
@@ -13,7 +15,6 @@ OPTIONS = (
         "The ZooKeeper ensemble as host:port pairs separated by commas, with an optional path (/kafka) at the "
         "end. Unset: a single broker with an embedded store.",
         importance="high",
-        refused="this version runs on its embedded store only",
     ),
     Option(
         "zookeeper.connection.timeout.ms",
@@ -21,7 +22,6 @@ OPTIONS = (
         None,
         "How long the first connection to ZooKeeper may take. Unset: `zookeeper.session.timeout.ms`.",
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "zookeeper.session.timeout.ms",
@@ -38,15 +38,13 @@ OPTIONS = (
         "How many requests to ZooKeeper may be unanswered at once.",
         Between(1),
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "zookeeper.set.acl",
         Type.BOOLEAN,
         False,
-        "Whether znodes are created so that only brokers can change them.",
+        "Whether znodes are created so that only brokers can change them. It takes `ottla.zookeeper.credentials`.",
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "zookeeper.metadata.migration.enable",
@@ -68,37 +66,38 @@ OPTIONS = (
         Type.BOOLEAN,
         False,
         "Whether the connection to ZooKeeper uses TLS.",
-        no_effect=NOT_YET,
     ),
     Option(
-        "zookeeper.ssl.keystore.location", Type.STRING, None, "The key store for TLS to ZooKeeper.", no_effect=NOT_YET
+        "zookeeper.ssl.keystore.location",
+        Type.STRING,
+        None,
+        "This broker's certificate and its private key for TLS to ZooKeeper: a PEM file.",
     ),
-    Option(
-        "zookeeper.ssl.keystore.password", Type.PASSWORD, None, "The password of that key store.", no_effect=NOT_YET
-    ),
+    Option("zookeeper.ssl.keystore.password", Type.PASSWORD, None, "The password of that key store."),
     Option(
         "zookeeper.ssl.keystore.type",
         Type.STRING,
         None,
-        "The form of that key store. Unset: told by the file's name.",
-        no_effect=NOT_YET,
+        _PEM_ONLY,
     ),
     Option(
         "zookeeper.ssl.truststore.location",
         Type.STRING,
         None,
-        "The trust store for TLS to ZooKeeper.",
-        no_effect=NOT_YET,
+        "The authorities that ZooKeeper's certificate must come from: a PEM file. Unset: those of the system.",
     ),
     Option(
-        "zookeeper.ssl.truststore.password", Type.PASSWORD, None, "The password of that trust store.", no_effect=NOT_YET
+        "zookeeper.ssl.truststore.password",
+        Type.PASSWORD,
+        None,
+        "The password of that trust store. PEM files have none.",
+        refused="PEM files of certificates have no password",
     ),
     Option(
         "zookeeper.ssl.truststore.type",
         Type.STRING,
         None,
-        "The form of that trust store. Unset: told by the file's name.",
-        no_effect=NOT_YET,
+        _PEM_ONLY,
     ),
     Option(
         "zookeeper.ssl.cipher.suites",
@@ -106,15 +105,15 @@ OPTIONS = (
         None,
         "The cipher suites allowed towards ZooKeeper.",
         importance="low",
-        no_effect=NOT_YET,
+        refused="Java's names of cipher suites are not understood here",
     ),
     Option(
         "zookeeper.ssl.enabled.protocols",
         Type.LIST,
         None,
-        "The TLS versions allowed towards ZooKeeper.",
+        "The TLS versions allowed towards ZooKeeper. Unset: all of them.",
+        EachOf("TLSv1.2", "TLSv1.3"),
         importance="low",
-        no_effect=NOT_YET,
     ),
     Option(
         "zookeeper.ssl.protocol",
@@ -122,7 +121,7 @@ OPTIONS = (
         "TLSv1.2",
         "The TLS version offered to ZooKeeper.",
         importance="low",
-        no_effect=NOT_YET,
+        no_effect="`zookeeper.ssl.enabled.protocols` says it all",
     ),
     Option(
         "zookeeper.ssl.endpoint.identification.algorithm",
@@ -130,7 +129,6 @@ OPTIONS = (
         "HTTPS",
         "Whether the name in ZooKeeper's certificate is checked; empty turns the check off.",
         importance="low",
-        no_effect=NOT_YET,
     ),
     Option(
         "zookeeper.ssl.crl.enable",
@@ -138,7 +136,7 @@ OPTIONS = (
         False,
         "Whether certificate revocation lists are read.",
         importance="low",
-        no_effect=NO_JVM,
+        refused="nothing here reads revocation lists",
     ),
     Option(
         "zookeeper.ssl.ocsp.enable",
@@ -146,7 +144,7 @@ OPTIONS = (
         False,
         "Whether OCSP is asked about certificates.",
         importance="low",
-        no_effect=NO_JVM,
+        refused="nothing here asks OCSP",
     ),
     Option(
         "process.roles",
