@@ -12,7 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.chaos import broker_rows, client_rows, disk_rows, random_faults  # noqa: F401 (they add rows)
+from tests.cluster.chaos import (  # noqa: F401 (they add rows)
+    broker_rows,
+    client_rows,
+    disk_rows,
+    random_faults,
+    zookeeper_rows,
+)
 from tests.cluster.chaos.table import ROWS, as_table, play
 from tests.interop.kafka_tools import COMMAND_LIBS, COMMAND_NAMES, KafkaTools, fetch_kafka_libs
 

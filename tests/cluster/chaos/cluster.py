@@ -21,8 +21,11 @@ from tests.cluster.chaos.links import Links
 from tests.ports import free_ports
 from tests.raw_client import ConnectionClosedError, RawClient
 from tests.waiting import PATIENCE_S, repeat_until
+from tests.zookeeper_process import ZooKeeperProcesses
 
 IDS = (1, 2, 3)
+ZOOKEEPER = 0
+"""Its number in `links.cut`."""
 SETTINGS = {
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "2000",
@@ -38,11 +41,20 @@ SETTINGS = {
 
 
 class Cluster:
-    """`brokers` by id, each a process. Their metadata store is served by this process."""
+    """`brokers` by id, each a process. Their metadata store is served by this process, or is `zookeeper`."""
 
-    def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, settings: dict[str, str] | None = None, zookeeper: ZooKeeperProcesses | None = None
+    ) -> None:
         self.directory = directory
         directory.mkdir(parents=True)
+        self.zookeeper = zookeeper
+        nodes = 0 if zookeeper is None else len(zookeeper.servers)
+        to_zookeeper = free_ports(nodes * len(IDS)) if nodes else 0
+        self._to_zookeeper = {
+            broker_id: range(to_zookeeper + place * nodes, to_zookeeper + (place + 1) * nodes)
+            for place, broker_id in enumerate(IDS)
+        }
         port = free_ports(3 * len(IDS))
         self.ports = {broker_id: port + place for place, broker_id in enumerate(IDS)}
         self._internal = {broker_id: port + 3 + place for place, broker_id in enumerate(IDS)}
@@ -65,9 +77,15 @@ class Cluster:
                 "advertised.listeners": f"PLAINTEXT://{own},INTERNAL://{proxied}",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
                 "inter.broker.listener.name": "INTERNAL",
-                "ottla.cluster.dir": str(self.directory),
+                **self._store_settings(broker_id),
             },
         )
+
+    def _store_settings(self, broker_id: int) -> dict[str, str]:
+        if self.zookeeper is None:
+            return {"ottla.cluster.dir": str(self.directory)}
+        addresses = ",".join(f"127.0.0.1:{port}" for port in self._to_zookeeper[broker_id])
+        return {"zookeeper.connect": f"{addresses}/kafka"}
 
     def data_of(self, broker_id: int) -> Path:
         return self.directory / f"broker-{broker_id}"
@@ -80,7 +98,12 @@ class Cluster:
 
     def begin(self) -> None:
         self._thread.start()
-        self._store = self._call(StoreServer.start(self.directory))
+        if self.zookeeper is None:
+            self._store = self._call(StoreServer.start(self.directory))
+        else:
+            for broker_id in IDS:
+                for server, port in zip(self.zookeeper.servers, self._to_zookeeper[broker_id], strict=True):
+                    self._call(self.links.open_for((broker_id, ZOOKEEPER), port, server.port))
         for broker_id in IDS:
             self._call(self.links.open(broker_id, self._proxied[broker_id], self._internal[broker_id]))
         self.start(*IDS)
@@ -94,7 +117,8 @@ class Cluster:
         self.links.cut = set()
         with ThreadPoolExecutor() as threads:
             list(threads.map(BrokerProcess.stop, self.brokers.values()))
-        self._call(self._store.close())
+        if self.zookeeper is None:
+            self._call(self._store.close())
         self._loop.call_soon_threadsafe(self.links.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE_S)

@@ -1,4 +1,5 @@
-"""The network between brokers: a proxy before each one's inter-broker listener, which can hold back who connects."""
+"""The network between brokers: a proxy before each one's inter-broker listener, which can hold back who connects; and
+between brokers and ZooKeeper, where each broker has a proxy of its own."""
 
 from __future__ import annotations
 
@@ -27,6 +28,16 @@ class Links:
 
         self._servers.append(await asyncio.start_server(accepted, "127.0.0.1", port))
 
+    async def open_for(self, link: tuple[int, int], port: int, target_port: int) -> None:
+        """A proxy that only the first of the pair knows of."""
+
+        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(OSError):
+                await self._join(link, target_port, b"", reader, writer)
+            writer.close()
+
+        self._servers.append(await asyncio.start_server(accepted, "127.0.0.1", port))
+
     def close(self) -> None:
         for server in self._servers:
             server.close()
@@ -37,10 +48,15 @@ class Links:
         head = await reader.readexactly(_HEAD.size)
         name = await reader.readexactly(_HEAD.unpack(head)[-1])
         link = (int(name.rpartition(b"-")[2]), broker_id)
+        await self._join(link, port, head + name, reader, writer)
+
+    async def _join(
+        self, link: tuple[int, int], port: int, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         back_reader, back_writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             await self._while_cut(link)
-            back_writer.write(head + name)
+            back_writer.write(first)
             ways = [
                 asyncio.create_task(self._pump(link, reader, back_writer)),
                 asyncio.create_task(self._pump(link, back_reader, writer)),

@@ -11,9 +11,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ottla.base.errors import StartError
 from tests.cluster.chaos.cluster import Cluster
 from tests.cluster.chaos.load import Figures, Load
 from tests.interop.kafka_tools import KafkaTools
+from tests.zookeeper_process import ZooKeeperProcesses
 
 
 class NotHereError(Exception):
@@ -40,13 +42,22 @@ class Scene:
     def times(self, many: int, few: int) -> int:
         return few if self.short else many
 
-    def cluster(self, *, begun: bool = True, **settings: str) -> Cluster:
+    def cluster(self, *, begun: bool = True, zookeeper: ZooKeeperProcesses | None = None, **settings: str) -> Cluster:
         """`settings` have underscores for dots."""
-        cluster = Cluster(self.directory / "cluster", {name.replace("_", "."): v for name, v in settings.items()})
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        cluster = Cluster(self.directory / "cluster", given, zookeeper)
         self.undo.callback(cluster.end)
         if begun:
             cluster.begin()
         return cluster
+
+    def zookeeper(self, nodes: int = 3) -> ZooKeeperProcesses:
+        try:
+            ensemble = ZooKeeperProcesses(self.directory / "zookeeper", nodes=nodes)
+            self.undo.callback(ensemble.kill)
+            return ensemble.start()
+        except StartError as e:
+            raise NotHereError(str(e)) from e
 
     def load(self, cluster: Cluster, *, transactions: bool = False, is_damaged: bool = False) -> Load:
         load = Load(cluster, transactions=transactions, seed=self.seed, is_damaged=is_damaged, java=self.java)
