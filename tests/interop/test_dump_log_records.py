@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ottla.records.batch import iter_headers, read_header
-from ottla.records.builder import NewRecord, build_batch, rebuild_batch
+from ottla.records.batch import iter_headers
+from ottla.records.builder import NewRecord, build_batch
 from ottla.records.compression import Codec
 from ottla.records.control import end_transaction_marker
 from ottla.records.reader import read_records
-from ottla.records.scan import read_payload, scan_payload
+from tests.unit.log.cleaning_passes import rewritten
 
 from .kafka_tools import KafkaTools
 from .kafka_tools import kafka_tools_fixture as kafka_tools_fixture
@@ -31,13 +31,6 @@ def write_segment(directory: Path, *batches: bytes) -> Path:
     segment = directory / f"{0:020}.log"
     segment.write_bytes(b"".join(batches))
     return segment
-
-
-def compacted(batch: bytes, kept: slice, delete_horizon_ms: int | None = None) -> bytes:
-    header = read_header(batch)
-    payload = read_payload(batch, header)
-    spans = scan_payload(payload, header)[kept]
-    return rebuild_batch(header, payload, spans, delete_horizon_ms=delete_horizon_ms)
 
 
 def batch_lines(dump: str) -> list[dict[str, str]]:
@@ -59,8 +52,8 @@ def segment(tmp_path: Path) -> Path:
         end_transaction_marker(9, 1, True, 3, NOW, base_offset=17),
         end_transaction_marker(9, 1, False, 4, NOW, base_offset=18),
         build_batch(pair, base_offset=19, log_append_time_ms=NOW + 77),
-        compacted(build_batch(pair, base_offset=21), slice(0, 1), NOW + 1_000_000),
-        compacted(build_batch(pair, base_offset=23, codec=Codec.ZSTD), slice(0, 0)),
+        rewritten(build_batch(pair, base_offset=21), [0], NOW + 1_000_000),
+        rewritten(build_batch(pair, base_offset=23, codec=Codec.ZSTD), []),
     )
 
 

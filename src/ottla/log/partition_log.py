@@ -17,11 +17,12 @@ from ottla.base.types import FileSlice, TopicPartition, Uuid
 from ottla.log import lookup
 from ottla.log.append_rules import AppendRules
 from ottla.log.config import LogConfig
+from ottla.log.durable_log import LogParts
 from ottla.log.fetched_batches import read_fetched
 from ottla.log.preparation import prepare_client_batch, prepare_coordinator_batches, split_batches
 from ottla.log.replay import note_completed, read_end_marker
 from ottla.log.segment import Segment
-from ottla.log.segmented_log import LogParts, SegmentedLog
+from ottla.log.segmented_log import SegmentedLog
 from ottla.log.stage import NOT_STAGED, Stage
 from ottla.log.transaction_index import AbortedTransaction
 from ottla.records.batch import (

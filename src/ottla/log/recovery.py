@@ -16,6 +16,7 @@ from ottla.base.errors import CorruptBatchError, LogDirError
 from ottla.base.types import TopicPartition, Uuid
 from ottla.log.checkpoints import CheckpointError
 from ottla.log.config import LogConfig
+from ottla.log.durable_log import LogParts
 from ottla.log.index_file import CorruptIndexError
 from ottla.log.leader_epochs import FILE_NAME as EPOCH_FILE_NAME
 from ottla.log.leader_epochs import LeaderEpochs
@@ -35,7 +36,7 @@ from ottla.log.segment import (
     segment_path,
 )
 from ottla.log.segment_set import SegmentSet
-from ottla.log.segmented_log import NEVER_CLEANED, LogParts
+from ottla.log.segmented_log import NEVER_CLEANED
 from ottla.log.swap import finish_swaps
 from ottla.records.batch import HEADER_SIZE, MAGIC_V2, BatchHeader, crc_is_valid, read_header
 

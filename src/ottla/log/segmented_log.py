@@ -1,22 +1,21 @@
 """The structure under a partition's log: segments, leader epochs, producers and offsets that always fit together.
 
-It rolls, truncates, drops and syncs. What is appended and read, and by which rules, is the business of `PartitionLog`,
+It rolls, truncates and drops. What is appended and read, and by which rules, is the business of `PartitionLog`,
 which adds that on top.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
-from ottla.base.errors import LogDirError, OffsetOutOfRangeError
+from ottla.base.errors import OffsetOutOfRangeError
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
 from ottla.log.checkpoints import write_partition_metadata
 from ottla.log.config import LogConfig
-from ottla.log.file import sync_directory
+from ottla.log.durable_log import DurableLog, LogParts
 from ottla.log.leader_epochs import FILE_NAME as EPOCH_FILE_NAME
 from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.producer_snapshot import find_snapshots
@@ -30,49 +29,20 @@ from ottla.log.segment_set import SegmentSet
 NEVER_CLEANED = -1
 
 
-class LogParts(NamedTuple):
-    """What a log consists of. All of it describes the same records, as `create` and recovery take care of."""
-
-    segments: SegmentSet
-    epochs: LeaderEpochs
-    producers: ProducerStates
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
-
-
-class SegmentedLog:
+class SegmentedLog(DurableLog):
     def __init__(
         self, directory: Path, topic_partition: TopicPartition, topic_id: Uuid, config: LogConfig, parts: LogParts
     ) -> None:
-        self.directory = directory
-        self.topic_partition = topic_partition
+        super().__init__(directory, topic_partition, config, parts)
         self.topic_id = topic_id
-        self.config = config
-        self.segments = parts.segments
         self.room = NO_ROOM
         """What is known to go into the active segment. Not all that does: see `room_now`."""
-        self.epochs = parts.epochs
         self.producers = parts.producers
         self.log_start_offset = parts.log_start_offset
-        self.log_end_offset = parts.log_end_offset
         self.high_watermark = parts.log_start_offset
-        self.recovery_point = parts.recovery_point
         self.clean_offset = NEVER_CLEANED
         """Below it compaction has left one record of each key (exclusive)."""
-        self.flush_due = False
-        """Set when flush.messages or flush.ms is reached or a segment was sealed; the broker then calls `flush`."""
-        self._unflushed_records = 0
-        self._last_flush_ms = 0
-        self._flush_lock = threading.Lock()
-        self._state_lock = threading.Lock()
-        self._truncations = 0
-        # How often files came or went, and how much of that the last flush has seen.
-        self._file_changes = 1
-        self._synced_file_changes = 0
-        self._sync_has_failed = False
         self._retired = RetiredSegments()
-        self.is_deleted = False
         self.write_checkpoints: Callable[[], None] | None = None
         """Writes the checkpoints of the log directory; set by whoever keeps them."""
         self.checkpoint_is_behind = False
@@ -145,9 +115,6 @@ class SegmentedLog:
                 self.epochs.assign(epoch, self.log_end_offset)
             except OSError as e:
                 raise self.failed_to("begin a leader epoch of", e) from e
-
-    def failed_to(self, what: str, error: OSError) -> LogDirError:
-        return LogDirError(f"cannot {what} {self.topic_partition} in {self.directory}: {error.strerror or error}")
 
     # -- segments ------------------------------------------------------------------------------------------------
 
@@ -368,72 +335,7 @@ class SegmentedLog:
         self.producers.load_newest_snapshot(self.log_start_offset, self.log_end_offset)
         replay_producers(self.producers, self.segments)
 
-    # -- durability ----------------------------------------------------------------------------------------------
-
-    def flush(self, up_to: int | None = None) -> int:
-        """Make everything below `up_to` (default: the end) durable; returns the new recovery point.
-
-        Safe to call from another thread while appends go on. A failed sync is never tried again: the kernel may
-        have dropped the pages it could not write, and a second attempt would report them as safe.
-        """
-        with self._flush_lock:
-            if self._sync_has_failed:
-                raise LogDirError(f"an earlier sync of {self.topic_partition} in {self.directory} has failed")
-            # The order matters. A truncation that comes after this line is noticed at the end, and the segments are
-            # looked at last: what is appended or created from here on is left to the next flush.
-            truncations = self._truncations
-            is_due, self.flush_due = self.flush_due, False
-            file_changes = self._file_changes
-            target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
-            self._unflushed_records = 0
-            if is_due or target > self.recovery_point:
-                try:
-                    self._sync(target, truncations)
-                    if file_changes != self._synced_file_changes:
-                        self._sync_directory()
-                except OSError as e:
-                    self._sync_has_failed = True
-                    raise self.failed_to("sync", e) from e
-                self._synced_file_changes = file_changes
-            with self._state_lock:
-                if self._truncations == truncations:
-                    self.recovery_point = max(self.recovery_point, target)
-                return self.recovery_point
-
-    def _sync(self, target: int, truncations: int) -> None:
-        segments = self.segments
-        # A segment that ends at the recovery point may have been sealed since, and then has indexes to be synced.
-        for segment in segments.from_offset(self.recovery_point - 1):
-            if segment.base_offset >= target or segment.is_synced:
-                continue
-            try:
-                if segment is segments.active:
-                    # Its indexes are rebuilt after a crash in any case, because the recovery point lies inside it.
-                    segment.log.sync()
-                else:
-                    segment.sync()
-                    with self._state_lock:
-                        # A truncation may have made it the active one again.
-                        segment.is_synced = self._truncations == truncations
-            except FileNotFoundError:
-                if not (segment.is_deleted or self.is_deleted):
-                    raise
-        self.epochs.sync()
-
-    def _sync_directory(self) -> None:
-        try:
-            sync_directory(self.directory)
-        except FileNotFoundError:
-            if not self.is_deleted:
-                raise
-
-    def is_flush_due(self, now_ms: int) -> bool:
-        """Whether a setting asks for a flush. Appends notice it by themselves; a log that is idle has to be asked."""
-        return self.flush_due or (self._unflushed_records > 0 and now_ms - self._last_flush_ms >= self.config.flush_ms)
-
-    def note_flush_time(self, now_ms: int) -> None:
-        """flush.ms counts from here. The caller of `flush` knows the time; the flush itself may run in a thread."""
-        self._last_flush_ms = now_ms
+    # -- files ---------------------------------------------------------------------------------------------------
 
     def write_indexes(self) -> None:
         """Bring the index files of the active segment up to date, for those who look at them from outside."""

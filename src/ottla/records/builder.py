@@ -1,4 +1,4 @@
-"""Writes record batches: from new records, and again from the records compaction keeps.
+"""Writes record batches from new records.
 
 `RecordBatchBuilder` is for a producer that fills a batch record by record; `build_batch` is for a list that is there
 already. Both write the same bytes.
@@ -10,9 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from ottla.records.batch import (
-    CODEC_MASK,
     CONTROL_BIT,
-    DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     MAGIC_V2,
@@ -27,8 +25,7 @@ from ottla.records.batch import (
     pack_batch,
 )
 from ottla.records.compression import Codec, compress
-from ottla.records.scan import RecordSpan
-from ottla.records.varint import VARINT_TABLE, VARINT_TABLE_SIZE, encode_varint, read_varint, read_varlong
+from ottla.records.varint import VARINT_TABLE, VARINT_TABLE_SIZE, encode_varint
 from ottla.records.walk import Header
 
 RecordFields: TypeAlias = tuple[bytes | None, bytes | None, Sequence[Header], int]
@@ -271,54 +268,3 @@ class RecordBatchBuilder:
             count,
         )
         return pack_batch(header, compress(self._codec, payload, self._level) if self._codec else payload)
-
-
-def rebuild_batch(
-    header: BatchHeader,
-    payload: bytes,
-    kept: Sequence[RecordSpan],
-    *,
-    codec: Codec | None = None,
-    level: int | None = None,
-    delete_horizon_ms: int | None = None,
-) -> bytes:
-    """The batch with only the `kept` records of its decompressed `payload`.
-
-    Base and last offset, sequence and producer stay as they were, because they are the batch's identity; the largest
-    timestamp is that of the records left. A delete horizon takes the place of the base timestamp (KIP-534), so the
-    timestamps inside are written anew only when a new one is set. No record left gives an empty batch: a header alone,
-    which still tells where the batch was and what its producer's last sequence is.
-    """
-    codec = header.codec if codec is None else codec
-    attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT) | codec
-    if not kept:
-        attributes &= ~CODEC_MASK
-        empty = header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
-        return pack_batch(empty, b"")
-    base_timestamp = header.base_timestamp
-    if delete_horizon_ms is not None:
-        base_timestamp = delete_horizon_ms
-        attributes |= DELETE_HORIZON_BIT
-    elif header.delete_horizon_ms is not None:
-        attributes |= DELETE_HORIZON_BIT
-    max_timestamp = header.max_timestamp
-    if not attributes & LOG_APPEND_TIME_BIT:
-        max_timestamp = max(span.timestamp for span in kept)
-    if base_timestamp == header.base_timestamp:
-        records = b"".join([payload[span.start : span.end] for span in kept])
-    else:
-        shift = header.base_timestamp - base_timestamp
-        records = b"".join([_shift_timestamp(payload, span, shift) for span in kept])
-    rebuilt = header._replace(
-        attributes=attributes, base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(kept)
-    )
-    return pack_batch(rebuilt, compress(codec, records, level))
-
-
-def _shift_timestamp(payload: bytes, span: RecordSpan, shift: int) -> bytes:
-    """The record with `shift` added to its timestamp delta; everything after that field is copied as it is."""
-    _, body = read_varint(payload, span.start)
-    delta, rest = read_varlong(payload, body + 1)
-    delta_bytes = encode_varint(delta + shift)
-    length = encode_varint(1 + len(delta_bytes) + span.end - rest)
-    return b"".join((length, payload[body : body + 1], delta_bytes, payload[rest : span.end]))

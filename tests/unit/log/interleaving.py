@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TypeVar
 
-from ottla.log import segment_set, segmented_log
+from ottla.log import durable_log, segment_set, segmented_log
 
-_SHARED_CODE = frozenset({segment_set.__file__, segmented_log.__file__})
+_SHARED_CODE = frozenset({module.__file__ for module in (durable_log, segment_set, segmented_log)})
 """Where state is read and changed that threads share."""
 
 _TOUCHES_STATE = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR") if name in dis.opmap)

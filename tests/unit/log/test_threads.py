@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from ottla.log.file import LogFile
 from ottla.log.partition_log import PartitionLog
+from tests.unit.log.cleaning_passes import clean
 from tests.unit.log.interleaving import every_step
 from tests.unit.log.samples import NOW_MS, MakeLog, append, batch, read_all, reopen
 from tests.waiting import join
@@ -89,6 +91,11 @@ def _begin_anew(log: PartitionLog) -> None:
     append(log)
 
 
+def _compact(log: PartitionLog) -> None:
+    log.update_config(replace(log.config, cleanup_policy=frozenset({"compact"})))
+    assert clean(log, NOW_MS) is not None
+
+
 class TestEveryMomentOfAFlush:
     """Whenever a flush and a change of the segments meet: what lies below the recovery point was synced."""
 
@@ -126,7 +133,7 @@ class TestEveryMomentOfAFlush:
             if segment.base_offset < log.recovery_point:
                 assert segment.position_of(log.recovery_point) <= synced.get(segment.log, 0)
 
-    @pytest.mark.parametrize("change", [_roll, _drop_the_first_segment, _truncate, _begin_anew])
+    @pytest.mark.parametrize("change", [_roll, _drop_the_first_segment, _truncate, _begin_anew, _compact])
     @pytest.mark.parametrize("flush_is_inside", [True, False])
     def test_nothing_is_left_out(
         self,

@@ -4,17 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP, TimestampType, crc_is_valid, read_header
+from ottla.records.batch import HEADER_SIZE, TimestampType, crc_is_valid, read_header
 from ottla.records.builder import (
     NewRecord,
     RecordBatchBuilder,
     build_batch,
     encode_record,
-    rebuild_batch,
 )
 from ottla.records.compression import Codec
 from ottla.records.reader import Record, read_records
-from ottla.records.scan import read_payload, scan_payload
 from ottla.records.walk import Header
 
 NOW = 1_700_000_000_000
@@ -132,68 +130,6 @@ def test_an_empty_batch_cannot_be_built() -> None:
         build_batch([])
     with pytest.raises(ValueError, match="at least one"):
         RecordBatchBuilder(max_size=100).build()
-
-
-class TestRebuild:
-    """What compaction leaves of a batch."""
-
-    @settings(max_examples=100)
-    @given(records, st.sampled_from(Codec), st.data())
-    def test_kept_records_do_not_change(self, written: list[NewRecord], codec: Codec, data: st.DataObject) -> None:
-        batch = build_batch(written, base_offset=50, codec=codec, producer_id=3, producer_epoch=1, base_sequence=9)
-        header = read_header(batch)
-        payload = read_payload(batch, header)
-        kept_indexes = sorted(data.draw(st.sets(st.integers(0, len(written) - 1), min_size=1)))
-        horizon = data.draw(st.none() | st.integers(NOW, NOW + 10**10))
-        spans = scan_payload(payload, header)
-        rebuilt = rebuild_batch(header, payload, [spans[i] for i in kept_indexes], delete_horizon_ms=horizon)
-        after = read_header(rebuilt)
-        assert crc_is_valid(rebuilt, after)
-        all_records = as_read(written, 50)
-        assert read_records(rebuilt) == [all_records[i] for i in kept_indexes]
-        assert after.max_timestamp == max(written[i].timestamp_ms for i in kept_indexes)
-        assert after.delete_horizon_ms == horizon
-        assert (after.base_offset, after.last_offset, after.record_count) == (50, header.last_offset, len(kept_indexes))
-        assert after[9:12] == header[9:12], "producer id, epoch and sequence"
-        assert after.codec is codec
-
-    def test_a_horizon_once_set_stays_through_the_next_rebuilding(self) -> None:
-        batch = build_batch([NewRecord(b"a", None, (), NOW), NewRecord(b"b", None, (), NOW + 1)])
-        header = read_header(batch)
-        payload = read_payload(batch, header)
-        first = rebuild_batch(header, payload, scan_payload(payload, header), delete_horizon_ms=NOW + 10**9)
-        header = read_header(first)
-        payload = read_payload(first, header)
-        second = rebuild_batch(header, payload, scan_payload(payload, header)[1:])
-        assert read_header(second).delete_horizon_ms == NOW + 10**9
-        assert read_records(second) == [Record(1, NOW + 1, b"b", None, ())]
-
-    def test_append_time_survives(self) -> None:
-        batch = build_batch([NewRecord(b"a", b"1", (), 5), NewRecord(b"b", b"2", (), 6)], log_append_time_ms=NOW)
-        header = read_header(batch)
-        payload = read_payload(batch, header)
-        rebuilt = rebuild_batch(header, payload, scan_payload(payload, header)[:1])
-        assert [r.timestamp for r in read_records(rebuilt)] == [NOW]
-        assert read_header(rebuilt).max_timestamp == NOW
-
-    def test_no_record_left_is_a_header_alone(self) -> None:
-        batch = build_batch([NewRecord(b"a", b"1", (), NOW)] * 5, codec=Codec.ZSTD, producer_id=1, base_sequence=4)
-        header = read_header(batch)
-        empty = rebuild_batch(header, read_payload(batch, header), [])
-        after = read_header(empty)
-        assert len(empty) == HEADER_SIZE
-        assert crc_is_valid(empty, after)
-        assert (after.last_offset, after.last_sequence, after.record_count) == (4, 8, 0)
-        assert (after.base_timestamp, after.max_timestamp, after.codec) == (NO_TIMESTAMP, NOW, Codec.NONE)
-        assert read_records(empty) == []
-
-    def test_another_codec(self) -> None:
-        written = [NewRecord(b"a", b"x" * 500, (("h", None),), NOW)] * 5
-        batch = build_batch(written, codec=Codec.GZIP)
-        header = read_header(batch)
-        payload = read_payload(batch, header)
-        rebuilt = rebuild_batch(header, payload, scan_payload(payload, header), codec=Codec.NONE)
-        assert rebuilt == build_batch(written)
 
 
 def test_header_names_are_utf8() -> None:
