@@ -68,12 +68,7 @@ class Housekeeping:
 
     async def flush_due(self) -> None:
         now_ms = self._clock.wall_ms()
-        due = [
-            partition.log
-            for partition in self._replicas
-            if partition.log.is_flush_due(now_ms) and not partition.is_offline
-        ]
-        for partition_log in due:
+        for partition_log in self._replicas.log_dirs.take_due_flushes(now_ms):
             partition_log.note_flush_time(now_ms)
             try:
                 await asyncio.to_thread(partition_log.flush)

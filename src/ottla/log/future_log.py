@@ -79,7 +79,8 @@ class FutureLog:
         log.advance_high_watermark(current.high_watermark)
         log.advance_log_start_offset(current.log_start_offset)
         log.producers.take_over(current.producers)
-        log.flush_due = log.flush_due or current.flush_due
+        if current.flush_due:
+            log.ask_for_flush()
         self._dirs.promote(log)
 
     def _has_diverged(self) -> bool:

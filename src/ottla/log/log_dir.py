@@ -24,6 +24,7 @@ from ottla.log.checkpoints import (
     read_partition_metadata,
     replace_file,
 )
+from ottla.log.chores import LogChores
 from ottla.log.config import LogConfig
 from ottla.log.dir_checkpoint import DirCheckpoint
 from ottla.log.dir_claim import DirOwner, lock_directory, read_owner, take_ownership
@@ -32,7 +33,7 @@ from ottla.log.dir_names import MOVED_MARK, deleted_directory_name, future_direc
 from ottla.log.file import sync_directory
 from ottla.log.partition_log import PartitionLog
 from ottla.log.recovery import Recovery, load_partition, log_loaded
-from ottla.log.segmented_log import NEVER_CLEANED
+from ottla.log.segmented_log import NEVER_CLEANED, SegmentedLog
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 _CLOSING_THREADS = 8
@@ -66,6 +67,7 @@ class LogDirs:
         self._disk_lock = threading.RLock()
         # Checkpoints that still name a deleted partition must not be taken for those of a new one of the same name.
         self._stale_checkpoints: set[Path] = set()
+        self._chores = LogChores()
         self._checkpoints = {path: DirCheckpoint(path) for path in paths}
         self._is_loaded = False
 
@@ -209,6 +211,7 @@ class LogDirs:
         directory = log.directory.parent
         self._logs[log.topic_partition] = log
         self._logs_in[directory][log.topic_partition] = log
+        log.join(self._chores)
         log.write_checkpoints = lambda: self.checkpoint_dir(directory)
 
     # -- partitions ----------------------------------------------------------------------------------------------
@@ -298,9 +301,11 @@ class LogDirs:
             self._doomed = [doomed for doomed in self._doomed if doomed.remove_at_ms > now_ms]
         for doomed in due:
             shutil.rmtree(doomed.path, ignore_errors=True)
-        for log in self.logs():
-            if log.has_retired_segments:
-                log.remove_deleted(now_ms)
+        self._chores.remove_files(now_ms, self.failed)
+
+    def take_due_flushes(self, now_ms: int) -> list[SegmentedLog]:
+        """Logs that a setting wants flushed now. Called where logs are appended to."""
+        return self._chores.take_due_flushes(now_ms, self.failed)
 
     # -- moves between directories (KIP-113) ---------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ottla.log.segment import Segment
 
@@ -11,7 +11,8 @@ from ottla.log.segment import Segment
 class RetiredSegments:
     """Segments are added by the thread that appends to the log, and removed by any."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_added: Callable[[], None]) -> None:
+        self._on_added = on_added
         self._lock = threading.Lock()
         self._waiting: list[tuple[Segment, int | None]] = []
         """Each with the time from which its delay is counted, once that has begun."""
@@ -25,6 +26,7 @@ class RetiredSegments:
             segment.mark_deleted()
             with self._lock:
                 self._waiting.append((segment, None))
+        self._on_added()
 
     def remove_files(self, now_ms: int, delay_ms: int, *, at_once: bool = False) -> None:
         """Remove what has waited for `delay_ms`, counted from the first call."""

@@ -14,7 +14,8 @@ from typing import Self
 from ottla.base.errors import OffsetOutOfRangeError
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
 from ottla.log.checkpoints import write_partition_metadata
-from ottla.log.config import LogConfig
+from ottla.log.chores import LogChores
+from ottla.log.config import INT64_MAX, LogConfig
 from ottla.log.durable_log import DurableLog, LogParts
 from ottla.log.leader_epochs import FILE_NAME as EPOCH_FILE_NAME
 from ottla.log.leader_epochs import LeaderEpochs
@@ -42,7 +43,8 @@ class SegmentedLog(DurableLog):
         self.high_watermark = parts.log_start_offset
         self.clean_offset = NEVER_CLEANED
         """Below it compaction has left one record of each key (exclusive)."""
-        self._retired = RetiredSegments()
+        self.chores = LogChores()
+        self._retired = RetiredSegments(lambda: self.chores.removal.add(self))
         self.write_checkpoints: Callable[[], None] | None = None
         """Writes the checkpoints of the log directory; set by whoever keeps them."""
         self.checkpoint_is_behind = False
@@ -80,6 +82,7 @@ class SegmentedLog(DurableLog):
         self.room = NO_ROOM
         for segment in self.segments.all():
             segment.index_interval_bytes = config.index_interval_bytes
+        self.join(self.chores)
 
     def assign_topic_id(self, topic_id: Uuid) -> None:
         """Give an id to a log that has none yet."""
@@ -158,7 +161,21 @@ class SegmentedLog(DurableLog):
         self.log_end_offset = self.producers.end_offset = log_end_offset
         config = self.config
         if self._unflushed_records >= config.flush_messages or now_ms - self._last_flush_ms >= config.flush_ms:
-            self.flush_due = True
+            self.ask_for_flush()
+        elif config.flush_ms < INT64_MAX:
+            self.chores.flush.add(self)
+
+    def ask_for_flush(self) -> None:
+        self.flush_due = True
+        self.chores.flush.add(self)
+
+    def join(self, chores: LogChores) -> None:
+        """Enters what there is to do from now on, and what there is already, into these."""
+        self.chores = chores
+        if self.flush_due or self._unflushed_records:
+            chores.flush.add(self)
+        if self._retired:
+            chores.removal.add(self)
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         segments = self.segments
@@ -183,7 +200,7 @@ class SegmentedLog(DurableLog):
             self.segments = segments.add(new)
         self.room = NO_ROOM
         self._file_changes += 1
-        self.flush_due = True
+        self.ask_for_flush()
         return new
 
     def _seal(self, segment: Segment) -> None:
@@ -242,13 +259,12 @@ class SegmentedLog(DurableLog):
         except OSError as e:
             raise self.failed_to("compact", e) from e
 
-    @property
-    def has_retired_segments(self) -> bool:
-        return bool(self._retired)
-
     def remove_deleted(self, now_ms: int, *, at_once: bool = False) -> None:
         """Remove files of segments that were dropped at least file.delete.delay.ms ago, counted from the first call."""
+        self.chores.removal.discard(self)
         self._retired.remove_files(now_ms, self.config.file_delete_delay_ms, at_once=at_once)
+        if self._retired:
+            self.chores.removal.add(self)
 
     def _remove_snapshots(self, *, below: int = 0, above: int = 2**63) -> None:
         for offset, path in find_snapshots(self.directory).items():
