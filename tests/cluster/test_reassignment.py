@@ -16,6 +16,7 @@ import pytest
 
 import ottla.aio as aio
 from ottla import Admin
+from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
 from ottla.client.core.admin.types import ConfigChange, ConfigResource, NewTopic
 from tests.access.test_refusals import served_store
@@ -232,6 +233,9 @@ def test_a_copy_that_was_moved_while_its_broker_was_away_is_deleted_when_it_is_b
             returned = await cluster.start(2)
             await until(lambda: returned.replicas.log_dirs.get(tp) is None)
             assert cluster.isr("t") == {1, 3}
+            # Clients that still come here have to look where it is now.
+            assert returned.replicas.not_held("t", 0).code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert returned.replicas.not_held("u", 0).code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     in_cluster(tmp_path, scenario)
 

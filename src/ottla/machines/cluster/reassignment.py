@@ -71,14 +71,14 @@ def _as_wanted(state: ClusterState, tp: TopicPartition, replicas: tuple[int, ...
     """The partition with the replicas, and with those it had before until they can go. The texts are Kafka's, which
     operators and their scripts know."""
     partition = state.known(tp)
+    if partition is None:
+        raise KafkaError("The partition does not exist.", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if replicas is None:
-        if partition is None or not partition.is_being_reassigned:
+        if not partition.is_being_reassigned:
             raise KafkaError(code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         replicas = partition.origin
     else:
         _check_list(replicas)
-    if partition is None:
-        raise KafkaError("The partition does not exist.", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     origin = partition.origin
     everybody = tuple(dict.fromkeys((*replicas, *origin)))
     adding = tuple(replica for replica in everybody if replica not in origin)

@@ -138,7 +138,7 @@ def test_partitions_are_refused_one_by_one() -> None:
     outcome = world.happens(ReassignmentAsked({T0: (3, 2), T1: (3, 2), TopicPartition("u", 0): None}))
     assert outcome[T0] is None
     assert outcome[T1].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert outcome[TopicPartition("u", 0)].code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    assert outcome[TopicPartition("u", 0)].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert world.of(T0).adding == (3,)
 
 
@@ -182,6 +182,9 @@ def test_the_only_replica_in_sync_is_not_called_off() -> None:
     assert refused is not None and refused.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert "unclean leader election" in refused.message
     assert world.of(T0).is_being_reassigned and world.of(T0).leader == 3
+    world.brokers(b3=None)
+    assert (world.of(T0).leader, world.of(T0).isr) == (NO_LEADER, (3,))
+    assert cancel(world) is not None, "it may come back"
 
 
 def test_a_move_waits_for_a_broker_that_has_died_and_goes_on_when_it_is_back() -> None:
@@ -212,7 +215,7 @@ def test_a_topic_that_is_being_moved_does_not_grow_but_can_be_deleted() -> None:
     world.happens(DeletionWanted("t"))
     assert world.told(DeleteReplicas) == {key: {T0} for key in (1, 2, 3, 4)}
     refused = cancel(world)
-    assert refused is not None and refused.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    assert refused is not None and refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for broker_id in (1, 2, 3, 4):
         world.happens(ReplicasDeleted(broker_id, (T0,)))
     assert world.state.topics == {}
