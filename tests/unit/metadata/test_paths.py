@@ -107,3 +107,35 @@ def test_names_that_could_be_mistaken_for_paths_are_quoted() -> None:
     assert paths.topic_config("a.b") == "/config/topics/a.b"
     assert paths.broker_config(None) == "/config/brokers/<default>"
     assert paths.broker_config(0) == "/config/brokers/0"
+
+
+@pytest.mark.parametrize(
+    ("decode", "data", "words"),
+    [
+        (TopicNode.decode, b"\xff{", "it holds no JSON"),
+        (TopicNode.decode, b"[1]", "it holds no JSON object"),
+        (TopicNode.decode, b"{}", "it has no partitions"),
+        (TopicNode.decode, b'{"partitions":{"x":[1]}}', "its partitions are not lists by partition"),
+        (TopicNode.decode, b'{"partitions":{"0":["1"]}}', "its partitions are not lists of numbers"),
+        (TopicNode.decode, b'{"partitions":{},"topic_id":"short"}', "its topic_id is none"),
+        (PartitionStateNode.decode, b'{"leader":true,"isr":[]}', "its leader is no whole number"),
+        (BrokerNode.decode, b'{"endpoints":["here"],"listener_security_protocol_map":{}}', "'here' is no address"),
+        (BrokerNode.decode, b'{"host":null}', "its host is no text"),
+        (paths.decode_config, b'{"config":{"a":1}}', "its config is no object of texts"),
+        (paths.decode_config_change, b'{"version":2}', "its entity_type is no text"),
+        (paths.decode_controller, b"{}", "its brokerid is no whole number"),
+    ],
+)
+def test_what_a_node_should_not_hold_is_named(decode: Callable[[bytes], Any], data: bytes, words: str) -> None:
+    with pytest.raises(paths.MalformedNodeError, match=words):
+        decode(data)
+
+
+def test_nodes_of_older_versions_are_read() -> None:
+    first = b'{"version":1,"host":"h","port":9092,"jmx_port":-1,"timestamp":"5"}'
+    assert BrokerNode.decode(first) == BrokerNode([(Endpoint("PLAINTEXT", "h", 9092), "PLAINTEXT")], None)
+    third = b'{"version":3,"host":"h","port":1,"endpoints":["SSL://h:1"],"rack":"r","timestamp":"5"}'
+    assert BrokerNode.decode(third) == BrokerNode([(Endpoint("SSL", "h", 1), "SSL")], "r")
+    assert paths.decode_config_change(b'{"version":1,"entity_type":"topics","entity_name":"t"}') == "topics/t"
+    assert paths.decode_controller(b'{"version":1,"brokerid":3,"timestamp":"5"}') == 3
+    assert paths.decode_config(b"") == {}

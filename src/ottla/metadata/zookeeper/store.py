@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoAuthError, NoNodeError, ZookeeperError
+from kazoo.exceptions import KazooException, NoAuthError, NoNodeError, UnimplementedError, ZookeeperError
+from kazoo.protocol.serialization import GetChildren, GetData
 from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 from kazoo.retry import KazooRetry
 
@@ -30,6 +31,7 @@ from ottla.metadata.store import (
 )
 from ottla.metadata.zookeeper.address import EnsembleAddress
 from ottla.metadata.zookeeper.handler import LoopHandler
+from ottla.metadata.zookeeper.multi_read import READS_MAX, MultiRead
 from ottla.metadata.zookeeper.requests import Requests, describe
 from ottla.metadata.zookeeper.security import Security
 from ottla.metadata.zookeeper.transaction import read_results, transaction
@@ -93,6 +95,7 @@ class ZooKeeperStore:
         self._watches = Watches(self._client, self._requests, address.chroot)
         self._session_listeners: list[SessionListener] = []
         self._has_begun = asyncio.Event()
+        self._takes_many = True
         self._is_reachable = False
         self._is_lost = False
         self._is_closed = False
@@ -128,19 +131,16 @@ class ZooKeeperStore:
         return sorted(names or ())
 
     async def tree(self, path: str) -> dict[str, Node]:
-        """Level by level, each in as many requests at once as are allowed."""
+        """Level by level, with many reads in each request."""
         self._catch_up()
         nodes: dict[str, Node] = {}
         level = [path]
         while level:
-            found = await self._answers([self._get(each) for each in level])
-            nodes.update(
-                {each: _node(*answer) for each, answer in zip(level, found, strict=True) if answer is not None}
-            )
-            parents = [
-                each for each, answer in zip(level, found, strict=True) if answer is not None and answer[1].numChildren
-            ]
-            listings = await self._answers([self._list(each) for each in parents])
+            found = await self._read_many([GetData(self._full(each), None) for each in level])
+            there = [(each, answer) for each, answer in zip(level, found, strict=True) if answer is not None]
+            nodes.update((each, _node(*answer)) for each, answer in there)
+            parents = [each for each, (_, stat) in there if stat.numChildren]
+            listings = await self._read_many([GetChildren(self._full(each), None) for each in parents])
             level = [
                 f"{parent.rstrip('/')}/{name}"
                 for parent, names in zip(parents, listings, strict=True)
@@ -254,17 +254,25 @@ class ZooKeeperStore:
     def _list(self, path: str) -> asyncio.Future[Any]:
         return self._requests.read(partial(self._client.get_children_async, self._full(path)))
 
+    async def _read_many(self, reads: Sequence[Any]) -> list[Any]:
+        if not self._takes_many:
+            return await self._answers([self._requests.read(partial(self._send, read)) for read in reads])
+        parts = [MultiRead(reads[first : first + READS_MAX]) for first in range(0, len(reads), READS_MAX)]
+        try:
+            answers = await asyncio.gather(*(self._requests.read(partial(self._send, part)) for part in parts))
+        except UnimplementedError:
+            log.info("this ZooKeeper is older than 3.6: each node is read by a request of its own")
+            self._takes_many = False
+            return await self._read_many(reads)
+        return _check_answers([answer for part in answers for answer in part])
+
+    def _send(self, request: Any) -> Any:
+        result = self._handler.async_result()
+        self._client._call(request, result)
+        return result
+
     async def _answers(self, requests: Sequence[asyncio.Future[Any]]) -> list[Any]:
-        """None for what is asked of a node that is not there."""
-        answers = await asyncio.gather(*requests, return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, NoAuthError):
-                raise StoreFailedError("ZooKeeper's access list does not let this broker read its nodes") from answer
-            if isinstance(answer, ZookeeperError) and not isinstance(answer, NoNodeError):
-                raise StoreFailedError(f"ZooKeeper refused a read: {describe(answer)}") from answer
-            if isinstance(answer, BaseException) and not isinstance(answer, NoNodeError):
-                raise answer
-        return [None if isinstance(answer, NoNodeError) else answer for answer in answers]
+        return _check_answers(await asyncio.gather(*requests, return_exceptions=True))
 
     def _catch_up(self) -> None:
         """Has the server that this session is with learn of all that was committed, before it answers what follows.
@@ -281,6 +289,18 @@ class ZooKeeperStore:
 
 def _node(data: bytes | None, stat: ZnodeStat) -> Node:
     return Node(data or b"", stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner)
+
+
+def _check_answers(answers: Sequence[Any]) -> list[Any]:
+    """None for what was asked of a node that is not there; raises what else went wrong."""
+    for answer in answers:
+        if isinstance(answer, NoAuthError):
+            raise StoreFailedError("ZooKeeper's access list does not let this broker read its nodes") from answer
+        if isinstance(answer, ZookeeperError) and not isinstance(answer, NoNodeError):
+            raise StoreFailedError(f"ZooKeeper refused a read: {describe(answer)}") from answer
+        if isinstance(answer, BaseException) and not isinstance(answer, NoNodeError):
+            raise answer
+    return [None if isinstance(answer, NoNodeError) else answer for answer in answers]
 
 
 def _quieten_kazoo() -> None:
