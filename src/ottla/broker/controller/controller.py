@@ -17,6 +17,7 @@ from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.broker.controller import stored_state
 from ottla.broker.controller.balance import Balance, keep_balance
+from ottla.broker.controller.committing import Committing
 from ottla.broker.controller.outgoing import BrokerLink, Outgoing
 from ottla.machines.cluster.controller import BrokersChanged, Event, ReplicasFailed, decide
 from ottla.machines.cluster.decision import Decision, tell_everything, tell_roles
@@ -41,11 +42,6 @@ from ottla.metadata.store import (
 
 log = logging.getLogger(__name__)
 
-COMMIT_BYTES_MAX = 500_000
-"""ZooKeeper takes a megabyte at once (jute.maxbuffer). More is committed in several steps, each of whole changes where
-one change is not larger itself; a controller that stops between two leaves what the next one goes on with."""
-_OPERATION_BYTES = 100
-"""What an operation takes beside its path and its data, or a little less."""
 ATTEMPTS = 5
 """How often an event is decided anew because the cluster has changed under it."""
 WAIT_MS = 300_000
@@ -361,35 +357,14 @@ class Controller:
         self._outgoing.tell(tell_roles(existing, brokers & self.state.brokers.keys()))
 
     async def _commit(self, changes: list[Change]) -> list[int]:
-        """Stores all changes, or none if they fit into one commit; returns the version of each."""
-        writing = stored_state.Writing(self._store, self.epoch)
-        versions = [NO_VERSION] * len(changes)
-        waiting: list[tuple[int, Operation]] = []
-        waiting_bytes = 0
-        for place, change in enumerate(changes):
-            operations = await writing.operations_of(change)
-            is_full = waiting_bytes + sum(map(_size, operations)) > COMMIT_BYTES_MAX
-            for operation in operations:
-                if waiting and (is_full or waiting_bytes > COMMIT_BYTES_MAX):
-                    await self._commit_some(waiting, versions)
-                    # From here on, a refusal leaves the state behind what is stored.
-                    self._is_stale = True
-                    waiting, waiting_bytes = [], 0
-                is_full = False
-                waiting.append((place, operation))
-                waiting_bytes += _size(operation)
-        if waiting:
-            await self._commit_some(waiting, versions)
-        self._is_stale = False
-        return versions
-
-    async def _commit_some(self, operations: list[tuple[int, Operation]], versions: list[int]) -> None:
-        """Notes the version that each change has come to: that of its first operation."""
         guard = Check(paths.CONTROLLER_EPOCH, self._epoch_version)
-        committed = await self._store.commit([guard, *(operation for _, operation in operations)])
-        for (place, _), done in zip(operations, committed[1:], strict=True):
-            if versions[place] == NO_VERSION:
-                versions[place] = done.version
+        committing = Committing(self._store, self.epoch, guard)
+        try:
+            return await committing.commit(changes)
+        except StoreError:
+            # A part may be stored that the state does not know of.
+            self._is_stale = committing.has_begun
+            raise
 
     def _note(self, decision: Decision, versions: list[int]) -> None:
         assert self._outgoing is not None
@@ -460,14 +435,6 @@ def _holder(node: Node) -> int:
     except paths.MalformedNodeError as e:
         log.error("%s cannot be understood, and is taken for another broker's: %s", paths.CONTROLLER, e)
         return -1
-
-
-def _size(operation: Operation) -> int:
-    match operation:
-        case Create(path, data) | Set(path, data):
-            return _OPERATION_BYTES + len(path) + len(data)
-        case _:
-            return 2 * _OPERATION_BYTES
 
 
 def _fail(asker: asyncio.Future[Any] | None, reason: KafkaError) -> None:
