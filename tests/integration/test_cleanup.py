@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import kafka
@@ -138,3 +139,28 @@ def test_a_record_without_a_key_is_refused_with_the_whole_batch(own_broker: Brok
             "Compacted topic cannot accept message without key."
         }
         assert list_offset(client, "table", -1).offset == 0
+
+
+def children_of(pid: int) -> list[int]:
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+
+
+def test_the_process_that_compacts_ends_with_its_broker(own_broker: BrokerProcess) -> None:
+    own_broker.overrides |= BUSY | {"log.cleaner.io.max.bytes.per.second": "1000"}
+    own_broker.start()
+    make_topic(own_broker, "table", cleanup_policy="compact", segment_bytes="3000000")
+    producer = Producer({"bootstrap.servers": own_broker.bootstrap})
+    for number in range(70):
+        producer.produce("table", b"v" * 100_000, b"key-%d" % (number % 5))
+    producer.flush(30)
+    found: list[int] = []
+    repeat_until(lambda: bool(found.extend(children_of(own_broker.pid)) or found))
+    own_broker.kill()
+    repeat_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in found))
+    own_broker.overrides["log.cleaner.io.max.bytes.per.second"] = "1e12"
+    own_broker.start()
+    repeat_until(lambda: compacted_to(own_broker, "table") > 50)
+    assert len(read(own_broker, "table")[0]) == 5
+    assert own_broker.stop() == 0
+    assert own_broker.tracebacks() == [], "\n".join(own_broker.log_lines)

@@ -1,7 +1,8 @@
 """Compacts the logs of a broker, one after the other or a few at a time, beside all that it answers.
 
 Decides which log is next and what becomes of failures. The reading and writing is the business of `log.cleaning` and
-runs in threads; each group of segments takes its place on the event loop, between two turns of the server.
+runs in other processes, or in threads where it is little; each group of segments takes its place on the event loop,
+between two turns of the server.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from typing import Protocol
 
 from ottla.base.clock import Clock
 from ottla.base.errors import KafkaError, LogDirError, OttlaError
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.replicas import Replicas
 from ottla.log.cleaning.candidates import Candidate, choose, find_candidate
-from ottla.log.cleaning.pass_plan import plan_pass
+from ottla.log.cleaning.pass_plan import CleanedGroup, CleanerLimits, CleaningAbortedError, Counts, PassPlan, plan_pass
+from ottla.log.cleaning.throttle import Throttle
 from ottla.log.segmented_log import SegmentedLog
 
 log = logging.getLogger(__name__)
@@ -25,8 +27,18 @@ log = logging.getLogger(__name__)
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 FULL_DISK_PAUSE_MS = 300_000
 """A log for whose copy there is no space is tried again after so long."""
-_SLEEP_S_MAX = 0.5
 _FOR_EVER = 2**63
+_PROCESS_FROM_BYTES = 4 << 20
+
+
+class Cleaning(Protocol):
+    """A pass, in this process or another."""
+
+    end_offset: int
+    keyless: int
+    counts: Counts
+
+    def groups(self) -> Generator[CleanedGroup, None, None]: ...
 
 
 def _load_numpy() -> None:
@@ -36,23 +48,6 @@ def _load_numpy() -> None:
 
 def _reason(error: Exception) -> str:
     return error.message if isinstance(error, KafkaError) else str(error)
-
-
-class Throttle:
-    """Slows down the threads that call it, to so many bytes per second together."""
-
-    def __init__(self, bytes_per_second: Callable[[], float], is_stopping: Callable[[], bool]) -> None:
-        self._bytes_per_second = bytes_per_second
-        self._is_stopping = is_stopping
-        self._used_until_s = 0.0
-
-    def __call__(self, byte_count: int) -> None:
-        rate = self._bytes_per_second()
-        if rate >= _FOR_EVER:
-            return
-        self._used_until_s = max(self._used_until_s, time.monotonic()) + byte_count / max(rate, 1.0)
-        while (wait_s := self._used_until_s - time.monotonic()) > 0 and not self._is_stopping():
-            time.sleep(min(wait_s, _SLEEP_S_MAX))
 
 
 class LogCleaner:
@@ -68,6 +63,8 @@ class LogCleaner:
         self._throttle = Throttle(
             lambda: self._config().number("log.cleaner.io.max.bytes.per.second"), lambda: self._is_stopping
         )
+        self.process_from_bytes = _PROCESS_FROM_BYTES
+        """A pass over so many bytes gets a process of its own."""
 
     def start(self) -> None:
         if self._config().flag("log.cleaner.enable"):
@@ -151,13 +148,54 @@ class LogCleaner:
         self._not_before_ms[partition_log] = now_ms + pause_ms
 
     async def _clean(self, partition_log: SegmentedLog) -> None:
-        await asyncio.to_thread(_load_numpy)
-        from ottla.log.cleaning.cleaner import Cleaner, CleanerLimits, CleaningAbortedError
-
+        began_ms = self._clock.monotonic_ms()
+        candidate = find_candidate(partition_log, self._clock.wall_ms())
+        is_small = candidate is not None and candidate.clean_bytes + candidate.dirty_bytes < self.process_from_bytes
+        if is_small:
+            await asyncio.to_thread(_load_numpy)
         now_ms = self._clock.wall_ms()
         candidate = find_candidate(partition_log, now_ms)
         if candidate is None:
             return
+        history = partition_log.history
+
+        def is_void() -> bool:
+            return partition_log.is_deleted or partition_log.history != history
+
+        cleaning = self._begin(plan_pass(candidate, now_ms), lambda: self._is_stopping or is_void(), is_small=is_small)
+        groups = cleaning.groups()
+        try:
+            while (group := await asyncio.to_thread(next, groups, None)) is not None:
+                if self._is_stopping or is_void() or not await self._take_over(partition_log, group):
+                    await asyncio.to_thread(group.segment.remove_files)
+                    return
+        except CleaningAbortedError:
+            return
+        except (OttlaError, OSError):
+            if is_void():
+                return
+            raise
+        finally:
+            await asyncio.to_thread(groups.close)
+        if is_void():
+            return
+        partition_log.clean_offset = cleaning.end_offset
+        await asyncio.to_thread(self._replicas.log_dirs.checkpoint_dir, partition_log.directory.parent)
+        counts = cleaning.counts
+        log.info(
+            "%s was compacted from offset %d to %d in %d ms: %d of %d records are left, %d of %d bytes%s",
+            partition_log.topic_partition,
+            candidate.first_dirty_offset,
+            cleaning.end_offset,
+            self._clock.monotonic_ms() - began_ms,
+            counts.records_after,
+            counts.records_before,
+            counts.bytes_after,
+            counts.bytes_before,
+            f"; {cleaning.keyless} records without a key are gone" if cleaning.keyless else "",
+        )
+
+    def _begin(self, plan: PassPlan, is_called_off: Callable[[], bool], *, is_small: bool) -> Cleaning:
         config = self._config()
         threads = max(config.integer("log.cleaner.threads"), 1)
         limits = CleanerLimits(
@@ -165,44 +203,24 @@ class LogCleaner:
             map_load_factor=config.number("log.cleaner.io.buffer.load.factor"),
             buffer_bytes=config.integer("log.cleaner.io.buffer.size") // threads,
         )
-        began_ms = self._clock.monotonic_ms()
-        plan = plan_pass(candidate, now_ms)
-        cleaner = Cleaner(plan, limits, throttle=self._throttle, is_stopping=lambda: self._is_stopping)
-        groups = cleaner.groups()
-        try:
-            while (group := await asyncio.to_thread(next, groups, None)) is not None:
-                if plan.is_void or self._is_stopping:
-                    await asyncio.to_thread(group.segment.remove_files)
-                    return
-                left = set(partition_log.segments.all()).intersection(group.sources)
-                if len(left) == len(group.sources):
-                    partition_log.exchange(group.sources, group.segment)
-                    await asyncio.to_thread(partition_log.secure_exchange)
-                    continue
-                await asyncio.to_thread(group.segment.remove_files)
-                if left:
-                    # Retention was faster with a part of the group; the rest is still as dirty as it was.
-                    return
-        except CleaningAbortedError:
-            return
-        except (OttlaError, OSError):
-            if plan.is_void:
-                return
-            raise
-        if plan.is_void:
-            return
-        partition_log.clean_offset = cleaner.end_offset
-        await asyncio.to_thread(self._replicas.log_dirs.checkpoint_dir, partition_log.directory.parent)
-        counts = cleaner.counts
-        log.info(
-            "%s was compacted from offset %d to %d in %d ms: %d of %d records are left, %d of %d bytes%s",
-            partition_log.topic_partition,
-            candidate.first_dirty_offset,
-            cleaner.end_offset,
-            self._clock.monotonic_ms() - began_ms,
-            counts.records_after,
-            counts.records_before,
-            counts.bytes_after,
-            counts.bytes_before,
-            f"; {cleaner.keyless} records without a key are gone" if cleaner.keyless else "",
-        )
+        if not is_small:
+            from ottla.log.cleaning.process import CleaningProcess
+
+            rate = config.number("log.cleaner.io.max.bytes.per.second") / threads
+            return CleaningProcess(plan, limits, bytes_per_second=rate, is_called_off=is_called_off)
+        from ottla.log.cleaning.cleaner import Cleaner
+
+        return Cleaner(plan, limits, throttle=self._throttle, is_called_off=is_called_off)
+
+    async def _take_over(self, partition_log: SegmentedLog, group: CleanedGroup) -> bool:
+        """Lets a group take its place. False if that cannot be any more, and the rest is of no use, either."""
+        left = set(partition_log.segments.all()).intersection(group.sources)
+        if len(left) == len(group.sources):
+            partition_log.exchange(group.sources, group.segment)
+            await asyncio.to_thread(partition_log.secure_exchange)
+        elif left:
+            # Retention was faster with a part of the group; the rest is still as dirty as it was.
+            return False
+        else:
+            await asyncio.to_thread(group.segment.remove_files)
+        return True

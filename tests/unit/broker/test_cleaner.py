@@ -22,9 +22,15 @@ from tests.waiting import until
 COMPACTED = LogConfig(segment_index_bytes=4096, cleanup_policy=frozenset({"compact"}))
 
 
-def cleaner_of(world: ReplicaWorld, **settings: str) -> LogCleaner:
+BOTH_WAYS = pytest.mark.parametrize("in_process", [False, True], ids=["thread", "process"])
+
+
+def cleaner_of(world: ReplicaWorld, *, in_process: bool = False, **settings: str) -> LogCleaner:
     config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
-    return LogCleaner(world.replicas, world.clock, lambda: config)
+    cleaner = LogCleaner(world.replicas, world.clock, lambda: config)
+    if in_process:
+        cleaner.process_from_bytes = 0
+    return cleaner
 
 
 def fill(world: ReplicaWorld, partition: Partition, versions: int = 3) -> None:
@@ -40,12 +46,13 @@ def counts(partition: Partition) -> list[int]:
     return [header.record_count for segment in partition.log.segments.all() for _, header in segment.headers()]
 
 
-def test_logs_are_compacted_until_none_is_due(tmp_path: Path) -> None:
+@BOTH_WAYS
+def test_logs_are_compacted_until_none_is_due(tmp_path: Path, in_process: bool) -> None:
     async def scenario(world: ReplicaWorld) -> None:
         partitions = [await world.lead(topic) for topic in ("one", "two", "three")]
         for partition in partitions:
             fill(world, partition)
-        cleaner = cleaner_of(world, log_cleaner_backoff_ms="5", log_cleaner_threads="2")
+        cleaner = cleaner_of(world, in_process=in_process, log_cleaner_backoff_ms="5", log_cleaner_threads="2")
         cleaner.start()
         await until(lambda: all(partition.log.clean_offset == 6 for partition in partitions))
         await cleaner.stop()
@@ -68,8 +75,9 @@ def test_no_cleaner_where_none_is_wanted(tmp_path: Path) -> None:
     in_world(tmp_path, scenario, COMPACTED)
 
 
+@BOTH_WAYS
 def test_a_log_that_cannot_be_compacted_is_set_aside_and_the_others_go_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, in_process: bool
 ) -> None:
     async def scenario(world: ReplicaWorld) -> None:
         broken, whole = await world.lead("broken"), await world.lead("whole")
@@ -77,7 +85,7 @@ def test_a_log_that_cannot_be_compacted_is_set_aside_and_the_others_go_on(
             fill(world, partition)
         segment = broken.log.segments.first
         os.pwrite(segment.log.fd, b"\xff", segment.size - 1)
-        cleaner = cleaner_of(world, log_cleaner_backoff_ms="5")
+        cleaner = cleaner_of(world, in_process=in_process, log_cleaner_backoff_ms="5")
         cleaner.start()
         await until(lambda: whole.log.clean_offset == 6)
         await until(lambda: cleaner.choose() is None)
@@ -135,12 +143,15 @@ def test_a_disk_that_fails_takes_its_directory_with_it(tmp_path: Path, monkeypat
     in_world(tmp_path, scenario, COMPACTED)
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("what", ["cut", "deleted", "stopped"])
-def test_a_cleaning_under_way_is_given_up(tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cleaning_under_way_is_given_up(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch, in_process: bool
+) -> None:
     async def scenario(world: ReplicaWorld) -> None:
         partition = await world.lead("t")
         fill(world, partition)
-        cleaner = cleaner_of(world)
+        cleaner = cleaner_of(world, in_process=in_process)
         reached, goes_on = asyncio.Event(), asyncio.Event()
         to_thread = asyncio.to_thread
 
@@ -205,6 +216,29 @@ def test_retention_may_be_faster(
     in_world(tmp_path, scenario, COMPACTED)
 
 
+def test_a_process_that_works_on_is_ended_with_its_pass(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = await world.lead("t")
+        fill(world, partition)
+        # Slow enough to be at work for ever.
+        cleaner = cleaner_of(world, in_process=True, log_cleaner_io_max_bytes_per_second="0.1")
+        task = asyncio.create_task(cleaner.clean(partition.log))
+        await until(lambda: bool(_children()))
+        partition.log.truncate_to(2)
+        await task
+        assert not _children()
+        assert partition.log.clean_offset == -1
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+    in_world(tmp_path, scenario, COMPACTED)
+
+
+def _children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split() + [
+        child for thread in Path("/proc/self/task").iterdir() for child in (thread / "children").read_text().split()
+    ]
+
+
 def test_compaction_can_be_slowed_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: ReplicaWorld) -> None:
         partition = await world.lead("t")
@@ -217,8 +251,8 @@ def test_compaction_can_be_slowed_down(tmp_path: Path, monkeypatch: pytest.Monke
             slept.append(seconds)
             now_s += seconds
 
-        monkeypatch.setattr("ottla.broker.cleaner.time.monotonic", lambda: now_s)
-        monkeypatch.setattr("ottla.broker.cleaner.time.sleep", sleep)
+        monkeypatch.setattr("ottla.log.cleaning.throttle.time.monotonic", lambda: now_s)
+        monkeypatch.setattr("ottla.log.cleaning.throttle.time.sleep", sleep)
         size = partition.log.size_bytes
         await cleaner_of(world, log_cleaner_io_max_bytes_per_second="100").clean(partition.log)
         # All is read twice, and a third of it is written.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ottla.log.cleaning.candidates import find_candidate
-from ottla.log.cleaning.cleaner import Cleaner, CleanerLimits
-from ottla.log.cleaning.pass_plan import plan_pass
+from ottla.log.cleaning.cleaner import Cleaner
+from ottla.log.cleaning.pass_plan import CleanerLimits, plan_pass
 from ottla.log.cleaning.rewriting import empty_batch, rewrite_batch
 from ottla.log.partition_log import PartitionLog
 from ottla.records.arrays.layout import Payload, RecordLayout

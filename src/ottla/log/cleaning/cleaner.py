@@ -1,42 +1,20 @@
 """One pass over a log: reads its dirty part, then writes what is left of its segments, group by group.
 
-Runs in a thread beside the one that appends. It touches no file of the log: it makes new ones beside them, and who
-calls it lets them take their place.
+Runs beside the thread that appends, or in another process (`worker`). It touches no file of the log: it makes new ones
+beside them, and who calls it lets them take their place.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Generator
 
-from ottla.base.errors import OttlaError
 from ottla.log.cleaning.chunks import ChunkReader
 from ottla.log.cleaning.dirty_part import DirtyPart
 from ottla.log.cleaning.offset_map import OffsetMap
-from ottla.log.cleaning.pass_plan import PassPlan, Source
-from ottla.log.cleaning.survivors import Counts, Survivors
+from ottla.log.cleaning.pass_plan import CleanedGroup, CleanerLimits, CleaningAbortedError, Counts, PassPlan, Source
+from ottla.log.cleaning.survivors import Survivors
 from ottla.log.segment import CLEANED_SUFFIX, Segment
-
-
-class CleaningAbortedError(OttlaError):
-    """The log was cut, deleted or closed under the cleaning."""
-
-
-@dataclass(frozen=True, slots=True)
-class CleanerLimits:
-    """What one thread may use."""
-
-    map_bytes: int
-    map_load_factor: float
-    buffer_bytes: int
-
-
-class CleanedGroup(NamedTuple):
-    sources: list[Segment]
-    segment: Segment
-    """Holds what is left of them. Complete and durable, under a name that a start would remove."""
 
 
 class Cleaner:
@@ -48,19 +26,20 @@ class Cleaner:
         limits: CleanerLimits,
         *,
         throttle: Callable[[int], None] = lambda count: None,
-        is_stopping: Callable[[], bool] = lambda: False,
+        is_called_off: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`throttle` is told how many bytes were read or written, and may take its time."""
+        """`throttle` is told how many bytes were read or written, and may take its time. Once a pass `is_called_off`,
+        what it makes is of no use any more."""
         self._plan = plan
         self._limits = limits
         self._throttle = throttle
-        self._is_stopping = is_stopping
+        self._is_called_off = is_called_off
         self._reader = ChunkReader(limits.buffer_bytes)
         self.end_offset = plan.first_dirty_offset
         self.keyless = 0
         self.counts = Counts()
 
-    def groups(self) -> Iterator[CleanedGroup]:
+    def groups(self) -> Generator[CleanedGroup, None, None]:
         """Each group that comes must have taken its place, or been discarded, before the next is asked for."""
         plan = self._plan
         dirty = self._read_dirty_part()
@@ -86,7 +65,7 @@ class Cleaner:
         return dirty
 
     def _create_segment(self, group: list[Source]) -> Segment:
-        directory, base_offset = self._plan.log.directory, group[0].segment.base_offset
+        directory, base_offset = self._plan.directory, group[0].segment.base_offset
         return Segment.create(
             directory, base_offset, self._plan.config, now_ms=self._plan.now_ms, ending=CLEANED_SUFFIX
         )
@@ -115,6 +94,6 @@ class Cleaner:
 
     def _went_on(self, byte_count: int) -> None:
         self.counts.bytes_read += byte_count
-        if self._is_stopping() or self._plan.is_void:
+        if self._is_called_off():
             raise CleaningAbortedError("the log is not there any more as it was")
         self._throttle(byte_count)

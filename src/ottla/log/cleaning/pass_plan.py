@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
+from ottla.base.errors import OttlaError
 from ottla.log import lookup
 from ottla.log.cleaning.candidates import Candidate
 from ottla.log.config import LogConfig
 from ottla.log.producer_snapshot import NO_OFFSET
 from ottla.log.segment import MAX_RELATIVE_OFFSET, Segment
-from ottla.log.segmented_log import SegmentedLog
 from ottla.log.transaction_index import AbortedTransaction
 
 
@@ -32,9 +33,39 @@ class Source(NamedTuple):
     """Exclusive: where the next segment begins."""
 
 
+class CleaningAbortedError(OttlaError):
+    """The log was cut, deleted or closed under the cleaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerLimits:
+    """What one pass may use."""
+
+    map_bytes: int
+    map_load_factor: float
+    buffer_bytes: int
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a pass has read, both looks together, and what was left of the log."""
+
+    bytes_read: int = 0
+    records_before: int = 0
+    records_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+
+class CleanedGroup(NamedTuple):
+    sources: list[Segment]
+    segment: Segment
+    """Holds what is left of them. Complete and durable, under a name that a start would remove."""
+
+
 @dataclass(frozen=True, slots=True)
 class PassPlan:
-    log: SegmentedLog
+    directory: Path
     sources: tuple[Source, ...]
     first_dirty_offset: int
     end_offset: int
@@ -42,13 +73,6 @@ class PassPlan:
     aborted: list[AbortedTransaction]
     last_written: dict[int, LastWritten]
     config: LogConfig
-    history: int
-    """As `SegmentedLog.history` was: if it is another one now, what is cleaned is not what is there."""
-
-    @property
-    def is_void(self) -> bool:
-        """Whether the log was cut or deleted since."""
-        return self.log.is_deleted or self.log.history != self.history
 
     def dirty_sources(self) -> list[Source]:
         return [source for source in self.sources if source.end_offset > self.first_dirty_offset]
@@ -75,7 +99,7 @@ def plan_pass(candidate: Candidate, now_ms: int) -> PassPlan:
         if entry.transaction_first_offset != NO_OFFSET or now_ms - entry.last_timestamp <= expiration_ms
     }
     return PassPlan(
-        log=log,
+        directory=log.directory,
         sources=sources,
         first_dirty_offset=candidate.first_dirty_offset,
         end_offset=candidate.end_offset,
@@ -83,7 +107,6 @@ def plan_pass(candidate: Candidate, now_ms: int) -> PassPlan:
         aborted=lookup.aborted_transactions(segments, segments.first.base_offset, candidate.end_offset),
         last_written=last_written,
         config=log.config,
-        history=log.history,
     )
 
 

@@ -6,7 +6,6 @@ most of its batches are never opened: those that lose everything, and those that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from ottla.log.cleaning.chunks import Batch, Chunk, open_batches
 from ottla.log.cleaning.dirty_part import DirtyPart
 from ottla.log.cleaning.key_hashes import hash_keys
-from ottla.log.cleaning.pass_plan import PassPlan
+from ottla.log.cleaning.pass_plan import Counts, PassPlan
 from ottla.log.cleaning.rewriting import empty_batch, rewrite_batch
 from ottla.log.cleaning.transactions import TransactionWalk
 from ottla.log.segment import WrittenBatch
@@ -24,17 +23,6 @@ from ottla.log.transaction_index import AbortedTransaction
 from ottla.records.arrays.layout import RecordLayout
 from ottla.records.arrays.varint import Int64s
 from ottla.records.batch import BatchHeader, read_header
-
-
-@dataclass(slots=True)
-class Counts:
-    """What a pass has read, both looks together, and what was left of the log."""
-
-    bytes_read: int = 0
-    records_before: int = 0
-    records_after: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
 
 
 class _Rewritten(NamedTuple):
