@@ -9,7 +9,7 @@ from typing import Any
 
 import kafka
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from ottla.base.errors import ErrorCode
 from ottla.records.builder import build_batch
@@ -106,7 +106,7 @@ def test_a_table_is_compacted_while_it_is_written_read_and_killed(own_broker: Br
 def test_what_is_older_than_retention_goes_and_a_slow_reader_is_told_where_to_go_on(own_broker: BrokerProcess) -> None:
     own_broker.overrides |= BUSY
     own_broker.start()
-    make_topic(own_broker, "stream", retention_ms="3600000", segment_bytes="1000")
+    make_topic(own_broker, "stream", retention_ms="-1", segment_bytes="1000")
     now_ms = int(time.time() * 1000)
 
     def send(client: RawClient, age_ms: int) -> None:
@@ -116,6 +116,10 @@ def test_what_is_older_than_retention_goes_and_a_slow_reader_is_told_where_to_go
     with RawClient(own_broker.port) as client:
         for age_ms in [7_200_000] * 6 + [0] * 6:
             send(client, age_ms)
+        change = ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, "stream", incremental_configs=[change])
+        admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
+        admin.incremental_alter_configs([resource])[resource].result(30)
         repeat_until(lambda: list_offset(client, "stream", EARLIEST).offset == 6)
         behind = fetch_one(client, "stream", 2)
         assert (behind.error_code, behind.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 6)
