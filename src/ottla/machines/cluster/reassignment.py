@@ -164,7 +164,9 @@ def _carry_out(state: ClusterState, moves: Mapping[TopicPartition, PartitionStat
                 deletions[replica].append(tp)
     assignment = [(tp, partition.replicas) for tp, partition in after.items()]
     return Decision(
-        [*_write_topics(state, after), *writes],
+        # The topic comes last, as in Kafka: if only some of it is stored when a controller dies, the next one finds
+        # the move unfinished and ends it. A move that has begun too early is none yet.
+        [*writes, *_write_topics(state, after)],
         [
             *tell_roles(assignment, state.brokers),
             *(tell_metadata(after, state.brokers) if after else ()),
