@@ -19,6 +19,7 @@ from ottla import Admin
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
 from ottla.client.core.admin.types import ConfigChange, ConfigResource, NewTopic
+from ottla.machines.cluster.controller import LeaderAsked
 from tests.access.test_refusals import served_store
 from tests.broker_process import BrokerProcess
 from tests.cluster.load import load
@@ -268,6 +269,19 @@ def test_nobody_counts_on_replicas_that_are_still_to_come(tmp_path: Path) -> Non
             assert len(await admin.list_partition_reassignments()) == 1
 
     in_cluster(tmp_path, scenario)
+
+
+def test_leadership_goes_back_by_itself(tmp_path: Path) -> None:
+    async def scenario(cluster: LocalCluster) -> None:
+        await cluster.create("t", partitions=3)
+        states = cluster.controller.controller.state.topics["t"].partitions
+        away = TopicPartition("t", 0)
+        await cluster.controller.controller.submit(LeaderAsked(away, states[0].replicas[1]))
+        assert states[0].leader != states[0].replicas[0]
+        await until(lambda: states[0].leader == states[0].replicas[0])
+
+    always = {"auto_leader_rebalance_enable": "true", "leader_imbalance_check_interval_seconds": "1"}
+    in_cluster(tmp_path, scenario, **always)
 
 
 def test_the_nodes_are_kafkas(tmp_path: Path) -> None:
