@@ -41,7 +41,7 @@ def test_how_large_a_record_may_be_is_for_the_topic_to_say(broker: BrokerProcess
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--topic", "nobody-has-this"), b"topic nobody-has-this: "),
+        (("--topic", "nobody-has-this"), b"topic 'nobody-has-this' does not exist"),
         (("--topic", "bad/name"), b"topic bad/name: the topic name is not legal"),
         (("--include", "nobody.*"), b"no topic matches nobody.*"),
         (("--topic", "TOPIC", "--partition", "9"), b"topic TOPIC has no partition 9"),

@@ -1,41 +1,42 @@
-"""`ottla consume`: prints the records of a topic. It reads all partitions itself; groups are not used."""
+"""`ottla consume`: prints the records of a topic; Kafka's kafka-console-consumer.
+
+It reads all partitions itself unless a --group is named, which then divides them among its members.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
-from enum import StrEnum
-from typing import Annotated, NamedTuple
+from argparse import SUPPRESS, Namespace
+from typing import TYPE_CHECKING, NamedTuple
 
-import typer
+from ottla.cli.failures import UsageError, parse_pairs, run_client
+from ottla.cli.parsing import CommandParser, number
 
-from ottla.base.errors import ErrorCode, KafkaError, OttlaError, kafka_error
-from ottla.base.types import TopicPartition
-from ottla.cli.lines import RecordFormatter
-from ottla.cli.terminal import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    BootstrapServer,
-    UsageError,
-    fail,
-    parse_pairs,
-    run_client,
-    run_command,
-    sentence,
-)
-from ottla.client.aio.consumer.consumer import Consumer
-from ottla.client.core.consumer.options import EARLIEST, LATEST
-from ottla.client.core.topic_info import PartitionInfo
-from ottla.client.errors import OffsetOutOfRangeError
+if TYPE_CHECKING:
+    from ottla.base.types import TopicPartition
+    from ottla.cli.record_forms import Format
+    from ottla.client.aio.consumer.consumer import Consumer
+    from ottla.client.core.topic_info import PartitionInfo
 
+EARLIEST = -2
+LATEST = -1
 _MAX_WAIT_S = 0.5
 _POLL_RECORDS = 10_000
 _RESETS = {EARLIEST: "earliest", LATEST: "latest"}
-
-
-class IsolationLevel(StrEnum):
-    READ_UNCOMMITTED = "read_uncommitted"
-    READ_COMMITTED = "read_committed"
+_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+_PROPERTIES = (
+    "name=value, repeatable: print.timestamp, print.topic, print.partition, print.offset, print.epoch, print.headers, "
+    "print.key, print.value, key.separator, line.separator, headers.separator, null.literal, key.deserializer, "
+    "value.deserializer"
+)
+_EXAMPLES = (
+    "ottla consume orders --from-beginning --max-messages 10",
+    "ottla consume orders --group billing --property print.key=true",
+    "ottla consume orders --from-time 2026-03-01T12:00 -o json",
+    "ottla consume orders --tail 5 --grep 'failed|refused'",
+    "ottla consume __consumer_offsets --from-beginning --formatter offsets",
+)
 
 
 class Settings(NamedTuple):
@@ -46,50 +47,136 @@ class Settings(NamedTuple):
     """An offset, or EARLIEST or LATEST."""
     max_messages: int | None
     timeout_ms: int | None
-    isolation_level: IsolationLevel
-    formatter: RecordFormatter
+    format: Format
+    config: dict[str, str]
+    group: str | None = None
+    from_time_ms: int | None = None
+    tail: int | None = None
+    grep: re.Pattern[bytes] | None = None
+    kafka: bool = False
 
 
-def main(arguments: list[str]) -> int:
-    return run_command("consume", consume, arguments)
+def parser(kafka: str = "") -> CommandParser:
+    made = CommandParser("consume", "Print what is in a topic.", words="[TOPIC]", examples=_EXAMPLES, kafka=kafka)
+    made.add_connection()
+    made.add_argument("--topic", metavar="NAME", help="the same as TOPIC")
+    made.add_argument("--include", metavar="REGEX", help="a regular expression of topics to read instead")
+    made.add_argument("--whitelist", dest="include", default=SUPPRESS, help=SUPPRESS)
+    made.add_flag("--from-beginning", "start with the oldest record")
+    made.add_argument("--partition", type=number, metavar="N", help="read this partition only")
+    made.add_argument("--offset", metavar="N", help="with --partition: a number, earliest or latest")
+    made.add_argument("--from-time", metavar="TIME", help="start with the first record that is not older")
+    made.add_argument("--tail", type=number, metavar="N", help="start with the last N records of each partition")
+    made.add_argument("--grep", metavar="REGEX", help="print only records whose key or value matches")
+    made.add_argument("--max-messages", type=number, metavar="N", help="stop after so many records")
+    made.add_argument("--timeout-ms", type=number, metavar="MS", help="stop if nothing comes for this long")
+    made.add_argument("--group", metavar="NAME", help="read as a member of this group, and commit")
+    made.add_argument("--isolation-level", choices=_ISOLATION_LEVELS, default=None, help="; ".join(_ISOLATION_LEVELS))
+    made.add_argument("--property", action="append", default=[], metavar="NAME=VALUE", help=_PROPERTIES)
+    made.add_argument("--formatter", metavar="NAME", help="default, noop, offsets, groupmetadata or transactions")
+    made.add_argument("--formatter-config", metavar="FILE", help="a file with properties for --property")
+    made.add_argument("--key-deserializer", metavar="NAME", help="string, long, json, hex, … or Kafka's class")
+    made.add_argument("--value-deserializer", metavar="NAME", help="the same for values")
+    made.add_argument("--consumer-property", action="append", default=[], metavar="NAME=VALUE", help="a client setting")
+    made.add_argument("--consumer.config", metavar="FILE", dest="consumer_config", help="a file with client settings")
+    for ignored in ("--skip-message-on-error", "--enable-systest-events"):
+        made.add_argument(ignored, action="store_true", help=SUPPRESS)
+    if not kafka:
+        made.add_argument("-o", "--output", choices=("lines", "json"), default="lines", help="lines or json; lines")
+    made.add_help_option()
+    return made
 
 
-def consume(
-    topic: Annotated[str | None, typer.Option(help="the topic to read")] = None,
-    include: Annotated[str | None, typer.Option(help="a regular expression of topics to read instead")] = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="start with the oldest record")] = False,
-    partition: Annotated[int | None, typer.Option(min=0, help="read this partition only")] = None,
-    offset: Annotated[str | None, typer.Option(help="with --partition: a number, earliest or latest")] = None,
-    max_messages: Annotated[int | None, typer.Option(min=1, help="stop after so many records")] = None,
-    timeout_ms: Annotated[int | None, typer.Option(min=1, help="stop if nothing comes for this long")] = None,
-    isolation_level: Annotated[
-        IsolationLevel, typer.Option(help="whether records of open or aborted transactions are hidden")
-    ] = IsolationLevel.READ_UNCOMMITTED,
-    property_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--property",
-            help="name=value, repeatable: print.timestamp, print.partition, print.offset, print.epoch, print.headers, "
-            "print.key, print.value, key.separator, line.separator, headers.separator, null.literal",
-        ),
-    ] = None,
-) -> None:
-    """Print what is in a topic."""
+def main(arguments: list[str], kafka: str = "") -> int:
+    made = parser(kafka)
+    options = made.read(arguments)
+    if options.words:
+        if len(options.words) > 1 or options.topic is not None:
+            made.error("the topic is named twice")
+        options.topic = options.words[0]
     try:
-        settings = Settings(
-            topic,
-            _pattern(topic, include),
-            partition,
-            parse_start(offset, partition, from_beginning=from_beginning),
-            max_messages,
-            timeout_ms,
-            isolation_level,
-            RecordFormatter(parse_pairs("--property", property_ or [])),
+        settings = _settings(options)
+    except UsageError as e:
+        made.error(str(e))
+    except OSError as e:
+        made.error(f"{e.filename}: {(e.strerror or str(e)).lower()}")
+    run_client(_run(settings))
+    return 0
+
+
+def _settings(options: Namespace) -> Settings:
+    from ottla.base.errors import OttlaError
+    from ottla.cli.times import parse_time_ms
+
+    limits = (("--max-messages", options.max_messages), ("--timeout-ms", options.timeout_ms), ("--tail", options.tail))
+    for name, value in limits:
+        if value is not None and value < 0:
+            raise UsageError(f"{name} must not be negative")
+    if options.partition is not None and options.partition < 0:
+        raise UsageError(f"there is no partition {options.partition}")
+    starts = [
+        options.from_beginning,
+        options.offset is not None,
+        options.from_time is not None,
+        options.tail is not None,
+    ]
+    if sum(starts) > 1:
+        raise UsageError("--offset and --from-beginning, --from-time and --tail cannot be given together")
+    if options.group and (options.partition is not None or any(starts[1:])):
+        raise UsageError("with --group, the group's offsets say where to start; `ottla groups reset-offsets` sets them")
+    start = parse_start(options.offset, options.partition, from_beginning=options.from_beginning)
+    try:
+        grep = None if options.grep is None else re.compile(options.grep.encode())
+    except re.error as e:
+        raise UsageError(f"--grep {options.grep!r} is not a regular expression: {e}") from None
+    include = _pattern(options.topic, options.include)
+    try:
+        return Settings(
+            options.topic,
+            include,
+            options.partition,
+            start,
+            options.max_messages,
+            options.timeout_ms,
+            _format(options),
+            _config(options, start),
+            options.group,
+            None if options.from_time is None else parse_time_ms("--from-time", options.from_time),
+            options.tail,
+            grep,
+            options.kafka,
         )
     except OttlaError as e:
-        fail(sentence(e))
-    run_client(_run(bootstrap_server, settings))
+        raise UsageError(str(e)) from None
+
+
+def _format(options: Namespace) -> Format:
+    from ottla.cli.record_forms import deserializer, json_format, line_format, named_format
+    from ottla.cli.session import read_config
+
+    decoders = deserializer(options.key_deserializer), deserializer(options.value_deserializer)
+    if options.output == "json":
+        return json_format(*decoders)
+    properties = {**read_config(options.formatter_config), **parse_pairs("--property", options.property)}
+    lines = line_format(properties, *decoders, lenient=options.kafka)
+    if options.formatter is None:
+        return lines
+    return named_format(options.formatter, lines, line_end=b"" if options.kafka else b"\n")
+
+
+def _config(options: Namespace, start: int) -> dict[str, str]:
+    from ottla.cli.session import client_config, read_config
+
+    given = {**read_config(options.consumer_config), **parse_pairs("--consumer-property", options.consumer_property)}
+    options.group = options.group or given.pop("group.id", None)
+    own = {"max.poll.records": str(_POLL_RECORDS), "auto.offset.reset": _RESETS.get(start, "none"), **given}
+    if options.from_beginning:
+        own["auto.offset.reset"] = "earliest"
+    if options.isolation_level is not None:
+        own["isolation.level"] = options.isolation_level
+    if options.group is not None:
+        own["group.id"] = options.group
+    return client_config(options.command_config, options.bootstrap_server, "console-consumer", **own)
 
 
 def parse_start(offset: str | None, partition: int | None, *, from_beginning: bool) -> int:
@@ -115,32 +202,55 @@ def _pattern(topic: str | None, include: str | None) -> re.Pattern[str] | None:
         raise UsageError(f"--include {include!r} is not a regular expression: {e}") from None
 
 
-async def _run(bootstrap_server: str, settings: Settings) -> None:
-    async with Consumer(
-        {"isolation.level": settings.isolation_level, "auto.offset.reset": _RESETS.get(settings.start, "none")},
-        bootstrap_servers=bootstrap_server,
-        bootstrap_fail_fast=True,
-        client_id="console-consumer",
-        max_poll_records=_POLL_RECORDS,
-    ) as consumer:
-        partitions = await _partitions(consumer, settings)
-        consumer.assign(partitions)
-        if settings.start >= 0:
-            for partition in partitions:
-                consumer.seek(partition, settings.start)
+async def _run(settings: Settings) -> None:
+    from ottla.client.aio.consumer.consumer import Consumer
+
+    async with Consumer(settings.config) as consumer:
+        if settings.group is not None:
+            topics = await _topics(consumer, settings)
+            consumer.subscribe(list(topics))
+        else:
+            await _assign(consumer, settings)
         count = await _print_records(consumer, settings)
     sys.stdout.flush()
     print(f"Processed a total of {count} messages", file=sys.stderr)
 
 
+async def _assign(consumer: Consumer[bytes | None, bytes | None], settings: Settings) -> None:
+    partitions = await _partitions(consumer, settings)
+    consumer.assign(partitions)
+    if settings.start >= 0:
+        for partition in partitions:
+            consumer.seek(partition, settings.start)
+    elif settings.from_time_ms is not None:
+        found = await consumer.offsets_for_times(dict.fromkeys(partitions, settings.from_time_ms))
+        ends = await consumer.end_offsets(partitions)
+        for partition in partitions:
+            place = found.get(partition)
+            consumer.seek(partition, ends[partition] if place is None else place.offset)
+    elif settings.tail is not None:
+        firsts = await consumer.beginning_offsets(partitions)
+        for partition, end in (await consumer.end_offsets(partitions)).items():
+            consumer.seek(partition, max(firsts[partition], end - settings.tail))
+
+
+async def _topics(consumer: Consumer[bytes | None, bytes | None], settings: Settings) -> dict[str, list[PartitionInfo]]:
+    from ottla.base.errors import ErrorCode, KafkaError
+
+    if settings.include is None:
+        return {settings.topic or "": await _partitions_of_topic(consumer, settings.topic or "")}
+    everything = await consumer.list_topics()
+    topics = {name: everything[name] for name in sorted(everything) if settings.include.fullmatch(name)}
+    if not topics:
+        raise KafkaError(f"no topic matches {settings.include.pattern}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topics
+
+
 async def _partitions(consumer: Consumer[bytes | None, bytes | None], settings: Settings) -> list[TopicPartition]:
-    if settings.include is not None:
-        everything = await consumer.list_topics()
-        topics = {name: everything[name] for name in sorted(everything) if settings.include.fullmatch(name)}
-        if not topics:
-            raise KafkaError(f"no topic matches {settings.include.pattern}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    else:
-        topics = {settings.topic or "": await _partitions_of_topic(consumer, settings.topic or "")}
+    from ottla.base.errors import ErrorCode, KafkaError
+    from ottla.base.types import TopicPartition
+
+    topics = await _topics(consumer, settings)
     found = [TopicPartition(name, info.partition) for name, partitions in topics.items() for info in partitions]
     if settings.partition is not None:
         found = [topic_partition for topic_partition in found if topic_partition.partition == settings.partition]
@@ -153,18 +263,28 @@ async def _partitions(consumer: Consumer[bytes | None, bytes | None], settings: 
 
 
 async def _partitions_of_topic(consumer: Consumer[bytes | None, bytes | None], topic: str) -> list[PartitionInfo]:
+    from ottla.base.errors import ErrorCode, KafkaError, kafka_error
+    from ottla.cli.session import missing_topic
+
     try:
         partitions = await consumer.partitions_for(topic)
     except KafkaError as e:
-        raise kafka_error(e.code, f"topic {topic}: {e.message}") from e
+        if e.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise kafka_error(e.code, f"topic {topic}: {e.message}") from e
+        partitions = []
     if not partitions:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise kafka_error(code, f"topic {topic}: {kafka_error(code).message}")
+        known = await consumer.list_topics()
+        raise kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, missing_topic(topic, known))
     return partitions
 
 
 async def _print_records(consumer: Consumer[bytes | None, bytes | None], settings: Settings) -> int:
     """Until enough were printed or nothing came for long enough; returns how many were printed."""
+    import asyncio
+
+    from ottla.base.errors import KafkaError
+    from ottla.client.errors import OffsetOutOfRangeError
+
     loop = asyncio.get_running_loop()
     out = sys.stdout.buffer
     count = 0
@@ -174,6 +294,7 @@ async def _print_records(consumer: Consumer[bytes | None, bytes | None], setting
         if settings.timeout_ms is not None:
             wait_s = min(wait_s, last_at + settings.timeout_ms / 1000 - loop.time())
             if wait_s <= 0:
+                _tell_timeout(settings)
                 break
         room = _POLL_RECORDS if settings.max_messages is None else min(settings.max_messages - count, _POLL_RECORDS)
         try:
@@ -181,8 +302,22 @@ async def _print_records(consumer: Consumer[bytes | None, bytes | None], setting
         except OffsetOutOfRangeError as e:
             raise KafkaError(f"offset {e.offset} is not in {e.topic_partition}", code=e.code) from e
         if records:
-            out.write(b"".join(map(settings.formatter.format, records)))
+            last_at = loop.time()
+            grep = settings.grep
+            if grep is not None:
+                records = [
+                    record for record in records if grep.search(record.key or b"") or grep.search(record.value or b"")
+                ]
+            out.write(b"".join(map(settings.format, records)))
             out.flush()
             count += len(records)
-            last_at = loop.time()
     return count
+
+
+def _tell_timeout(settings: Settings) -> None:
+    if settings.kafka:
+        print(
+            "ERROR Error processing message, terminating consumer process:  "
+            "(org.apache.kafka.tools.consumer.ConsoleConsumer)\norg.apache.kafka.common.errors.TimeoutException",
+            file=sys.stderr,
+        )

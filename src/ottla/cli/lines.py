@@ -28,6 +28,7 @@ FORMAT_OPTIONS = OptionSet(
     "format",
     (
         Option("print.timestamp", Type.BOOLEAN, False, "Whether the timestamp is printed."),
+        Option("print.topic", Type.BOOLEAN, False, "Whether the topic is printed."),
         Option("print.partition", Type.BOOLEAN, False, "Whether the partition is printed."),
         Option("print.offset", Type.BOOLEAN, False, "Whether the offset is printed."),
         Option("print.epoch", Type.BOOLEAN, False, "Whether the leader epoch is printed."),
@@ -119,7 +120,7 @@ class LineParser:
 
 
 class RecordFormatter:
-    """Writes a record as one line: timestamp, partition, offset, epoch, headers, key, value, as far as asked for."""
+    """Writes a record as one line: timestamp, topic, partition, offset, epoch, headers, key, value, if asked for."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         values = parse_settings(FORMAT_OPTIONS, settings)
@@ -135,6 +136,7 @@ class RecordFormatter:
     def _all_parts(self) -> dict[str, _Part]:
         return {
             "timestamp": self._timestamp,
+            "topic": lambda record: b"Topic:" + record.topic.encode(),
             "partition": lambda record: b"Partition:%d" % record.partition,
             "offset": lambda record: b"Offset:%d" % record.offset,
             "epoch": self._epoch,

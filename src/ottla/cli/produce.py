@@ -1,30 +1,22 @@
-"""`ottla produce`: lines of standard input become records."""
+"""`ottla produce`: lines of standard input become records; Kafka's kafka-console-producer."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 import sys
+from argparse import SUPPRESS, Namespace
 from collections.abc import AsyncIterator
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import typer
+from ottla.cli.failures import UsageError, parse_pairs, run_client
+from ottla.cli.parsing import CommandParser, number
 
-from ottla.base.errors import OttlaError
-from ottla.cli.lines import LineParser, ParsedLine
-from ottla.cli.terminal import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    BootstrapServer,
-    UsageError,
-    fail,
-    parse_pairs,
-    run_client,
-    run_command,
-    sentence,
-)
-from ottla.client.aio.producer.producer import Producer
-from ottla.records.compression import Codec
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.cli.lines import LineParser, ParsedLine
+    from ottla.client.aio.producer.producer import Producer
 
 _CHUNK_BYTES = 1 << 16
 _DELIVERY_TIMEOUT_MS = 120_000
@@ -32,90 +24,114 @@ _MAX_REQUEST_BYTES = 1 << 25
 """As much as fits into the producer's memory: how large a record may be is for the topic to say."""
 
 _ACKS = {"all": "all", "-1": "all", "0": "0", "1": "1"}
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_PROPERTIES = (
+    "name=value, repeatable: parse.key, key.separator, parse.headers, headers.delimiter, headers.separator, "
+    "headers.key.separator, null.marker, ignore.error"
+)
+_EXAMPLES = (
+    "echo hello | ottla produce greetings",
+    "ottla produce orders --property parse.key=true --property key.separator=: < f",
+    "ottla produce orders --compression-codec zstd --producer-property linger.ms=50",
+)
 
 
 class Settings(NamedTuple):
     topic: str
     parser: LineParser
-    codec: Codec
-    acks: str
     sync: bool
-    batch_size: int
-    request_timeout_ms: int
-    max_block_ms: int
+    config: dict[str, str]
 
 
-def main(arguments: list[str]) -> int:
-    # Kafka lets the codec be left out, which the parser of options cannot express.
-    if "--compression-codec" in arguments:
-        after = arguments.index("--compression-codec") + 1
-        if after == len(arguments) or arguments[after].startswith("--"):
-            arguments = [*arguments[:after], "gzip", *arguments[after:]]
-    return run_command("produce", produce, arguments)
-
-
-def produce(
-    topic: Annotated[str, typer.Option(help="the topic to write to")],
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    sync: Annotated[bool, typer.Option("--sync", help="wait for each record before the next is sent")] = False,
-    compression_codec: Annotated[str, typer.Option(help="none, gzip (also if left out), snappy, lz4 or zstd")] = "none",
-    batch_size: Annotated[int, typer.Option(min=1, help="bytes of a batch, unless --sync")] = 16384,
-    request_required_acks: Annotated[str, typer.Option(help="all (or -1), 1 or 0")] = "all",
-    request_timeout_ms: Annotated[int, typer.Option(min=1, help="how long a reply may take")] = 30_000,
-    max_block_ms: Annotated[int, typer.Option(min=1, help="how long a record may wait to be sent")] = 60_000,
-    property_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--property",
-            help="name=value, repeatable: parse.key, key.separator, parse.headers, headers.delimiter, "
-            "headers.separator, headers.key.separator, null.marker, ignore.error",
-        ),
-    ] = None,
-) -> None:
-    """Write lines from standard input to a topic."""
-    try:
-        settings = Settings(
-            topic,
-            LineParser(parse_pairs("--property", property_ or [])),
-            _codec(compression_codec),
-            _acks(request_required_acks),
-            sync,
-            batch_size,
-            request_timeout_ms,
-            max_block_ms,
-        )
-    except OttlaError as e:
-        fail(sentence(e))
-    run_client(_run(bootstrap_server, settings))
-
-
-def _codec(name: str) -> Codec:
-    names = {codec.config_name: codec for codec in Codec}
-    if name not in names:
-        raise UsageError(f"--compression-codec {name!r} is not one of {', '.join(names)}")
-    return names[name]
-
-
-def _acks(text: str) -> str:
-    if text not in _ACKS:
-        raise UsageError(f"--request-required-acks {text!r} is not one of {', '.join(_ACKS)}")
-    return _ACKS[text]
-
-
-async def _run(bootstrap_server: str, settings: Settings) -> None:
-    producer = Producer(
-        {"acks": settings.acks, "compression.type": settings.codec.config_name},
-        bootstrap_servers=bootstrap_server,
-        bootstrap_fail_fast=True,
-        client_id="console-producer",
-        enable_idempotence=settings.acks == "all",
-        batch_size=settings.batch_size,
-        request_timeout_ms=settings.request_timeout_ms,
-        max_block_ms=settings.max_block_ms,
-        linger_ms=0,
-        max_request_size=_MAX_REQUEST_BYTES,
-        delivery_timeout_ms=max(_DELIVERY_TIMEOUT_MS, settings.request_timeout_ms),
+def parser(kafka: str = "") -> CommandParser:
+    made = CommandParser(
+        "produce", "Write lines from standard input to a topic.", words="[TOPIC]", examples=_EXAMPLES, kafka=kafka
     )
+    made.add_connection()
+    made.add_argument("--topic", metavar="NAME", help="the same as TOPIC")
+    made.add_flag("--sync", "wait for each record before the next is sent")
+    # In Kafka the codec can be left out, which means gzip.
+    made.add_argument(
+        "--compression-codec", nargs="?", const="gzip", default="none", metavar="NAME", help=", ".join(_CODECS)
+    )
+    made.add_argument("--batch-size", type=number, default=16384, metavar="BYTES", help="of a batch; 16384")
+    made.add_argument("--request-required-acks", default="all", metavar="ACKS", help="all (or -1), 1 or 0")
+    made.add_argument("--request-timeout-ms", type=number, default=30_000, metavar="MS", help="for a reply; 30000")
+    made.add_argument("--max-block-ms", type=number, default=60_000, metavar="MS", help="until it is sent; 60000")
+    made.add_argument("--timeout", type=number, default=0, metavar="MS", help="how long to wait for a fuller batch; 0")
+    made.add_argument("--property", action="append", default=[], metavar="NAME=VALUE", help=_PROPERTIES)
+    made.add_argument("--reader-config", metavar="FILE", help="a file with properties for --property")
+    made.add_argument("--producer-property", action="append", default=[], metavar="NAME=VALUE", help="a client setting")
+    made.add_argument("--producer.config", metavar="FILE", dest="producer_config", help="a file with client settings")
+    for ignored in (
+        *("--message-send-max-retries", "--retry-backoff-ms", "--metadata-expiry-ms", "--max-memory-bytes"),
+        *("--max-partition-memory-bytes", "--socket-buffer-size", "--line-reader"),
+    ):
+        made.add_argument(ignored, help=SUPPRESS)
+    made.add_help_option()
+    return made
+
+
+def main(arguments: list[str], kafka: str = "") -> int:
+    made = parser(kafka)
+    options = made.read(arguments)
+    if options.words:
+        if len(options.words) > 1 or options.topic is not None:
+            made.error("the topic is named twice")
+        options.topic = options.words[0]
+    if options.topic is None:
+        made.error('Missing required argument "[topic]"' if kafka else "which topic is not said")
+    try:
+        settings = _settings(options)
+    except UsageError as e:
+        made.error(str(e))
+    except OSError as e:
+        made.error(f"{e.filename}: {(e.strerror or str(e)).lower()}")
+    run_client(_run(settings))
+    return 0
+
+
+def _settings(options: Namespace) -> Settings:
+    from ottla.base.errors import OttlaError
+    from ottla.cli.lines import LINE_OPTIONS, LineParser
+    from ottla.cli.session import read_config
+
+    if options.compression_codec not in _CODECS:
+        raise UsageError(f"--compression-codec {options.compression_codec!r} is not one of {', '.join(_CODECS)}")
+    if options.request_required_acks not in _ACKS:
+        raise UsageError(f"--request-required-acks {options.request_required_acks!r} is not one of {', '.join(_ACKS)}")
+    properties = {**read_config(options.reader_config), **parse_pairs("--property", options.property)}
+    if options.kafka:
+        properties = {name: value for name, value in properties.items() if name in LINE_OPTIONS}
+    try:
+        return Settings(options.topic, LineParser(properties), options.sync, _config(options))
+    except OttlaError as e:
+        raise UsageError(str(e)) from None
+
+
+def _config(options: Namespace) -> dict[str, str]:
+    from ottla.cli.session import client_config, read_config
+
+    given = {**read_config(options.producer_config), **parse_pairs("--producer-property", options.producer_property)}
+    acks = _ACKS[options.request_required_acks]
+    own = {
+        "acks": acks,
+        "compression.type": options.compression_codec,
+        "enable.idempotence": str(given.get("acks", acks) in ("all", "-1")).lower(),
+        "batch.size": str(options.batch_size),
+        "request.timeout.ms": str(options.request_timeout_ms),
+        "max.block.ms": str(options.max_block_ms),
+        "linger.ms": str(options.timeout),
+        "max.request.size": str(_MAX_REQUEST_BYTES),
+        "delivery.timeout.ms": str(max(_DELIVERY_TIMEOUT_MS, options.request_timeout_ms)),
+    }
+    return client_config(options.command_config, options.bootstrap_server, "console-producer", **{**own, **given})
+
+
+async def _run(settings: Settings) -> None:
+    from ottla.client.aio.producer.producer import Producer
+
+    producer: Producer[bytes, bytes] = Producer(settings.config)
     await producer.start()
     try:
         await producer.partitions_for(settings.topic)
@@ -129,7 +145,7 @@ async def _run(bootstrap_server: str, settings: Settings) -> None:
         await producer.close(0)
 
 
-async def _send(producer: Producer, settings: Settings, records: list[ParsedLine]) -> None:
+async def _send(producer: Producer[bytes, bytes], settings: Settings, records: list[ParsedLine]) -> None:
     """Returns when all are stored: the next lines are not read before."""
     futures = []
     for record in records:
@@ -160,6 +176,8 @@ async def input_lines(fd: int, *, prompt: bool = False) -> AsyncIterator[list[by
 
 async def _read(fd: int) -> bytes:
     """Waits in the event loop, not in a thread, which would keep the process from ending on Ctrl-C."""
+    import asyncio
+
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         loop = asyncio.get_running_loop()
         readable: asyncio.Future[None] = loop.create_future()

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Sequence
+from enum import StrEnum
 from typing import TypeAlias
 
 from ottla.cli.columns import print_columns
 
 Cell: TypeAlias = str | int | float | bool | list[int] | list[str] | dict[str, str] | None
 NOTHING = "-"
+
+
+class Output(StrEnum):
+    AUTO = "auto"
+    TABLE = "table"
+    KAFKA = "kafka"
+    JSON = "json"
+
+    def resolve(self) -> Output:
+        """A table for people, Kafka's own text for programs that read it."""
+        if self is Output.AUTO:
+            return Output.TABLE if sys.stdout.isatty() else Output.KAFKA
+        return self
 
 
 def show_rows(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -12,6 +10,7 @@ import typer
 from ottla.base.environment import BOOTSTRAP_SERVERS
 from ottla.cli.failures import UsageError, errors_told, fail, misuse, parse_pairs, run_client, sentence
 from ottla.cli.parsing import DEFAULT_BOOTSTRAP_SERVER
+from ottla.cli.rows import Output
 
 __all__ = [
     "DEFAULT_BOOTSTRAP_SERVER",
@@ -30,19 +29,6 @@ __all__ = [
 ]
 
 BootstrapServer = Annotated[str, typer.Option(envvar=BOOTSTRAP_SERVERS, help="host:port of a broker, or several")]
-
-
-class Output(StrEnum):
-    AUTO = "auto"
-    TABLE = "table"
-    KAFKA = "kafka"
-    JSON = "json"
-
-    def resolve(self) -> Output:
-        """A table for people, Kafka's own text for programs that read it."""
-        if self is Output.AUTO:
-            return Output.TABLE if sys.stdout.isatty() else Output.KAFKA
-        return self
 
 
 def run_command(name: str, function: Callable[..., None], arguments: list[str]) -> int:

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import re
 import sys
+from argparse import Namespace
 from collections.abc import Iterable
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
+from ottla.cli.failures import FAILED, UsageError, parse_pairs, run_client
+from ottla.cli.parsing import CommandParser, number
+from ottla.cli.rows import Output
 
-from ottla.base.errors import ErrorCode, KafkaError
-from ottla.base.options import no_effect_in
-from ottla.cli.terminal import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    BootstrapServer,
-    Output,
-    UsageError,
-    fail,
-    parse_pairs,
-    run_client,
-    run_command,
-)
-from ottla.cli.topics_output import describe
-from ottla.client.aio.admin.admin import Admin
-from ottla.client.core.admin.outcomes import Outcomes
-from ottla.client.core.admin.types import BROKER_DEFAULT, ConfigResource, NewPartitions, NewTopic, TopicDescription
+if TYPE_CHECKING:
+    from ottla.client.aio.admin.admin import Admin
+    from ottla.client.core.admin.outcomes import Outcomes
+    from ottla.client.core.admin.types import TopicDescription
 
 VERBS = ("create", "list", "describe", "alter", "delete")
+_KAFKA_ACTIONS = "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
+_NO_ELR = "\tElr: N/A\tLastKnownElr: N/A"
+_EXAMPLES = (
+    "ottla topics create orders --partitions 3 --config retention.ms=3600000",
+    "ottla topics describe orders",
+    "ottla topics alter orders --partitions 6",
+    "ottla topics alter orders --config retention.ms=1 --delete-config segment.ms",
+    "ottla topics delete 'tmp-.*'",
+)
 
 
 class Filters(NamedTuple):
@@ -55,82 +55,122 @@ class Settings(NamedTuple):
     exclude_internal: bool
     filters: Filters
     output: Output
+    delete_configs: tuple[str, ...] = ()
+    topic_id: str | None = None
+    yes: bool = False
+    kafka: bool = False
 
 
-def main(arguments: list[str]) -> int:
-    return run_command("topics", topics, arguments)
-
-
-def topics(
-    verb: Annotated[str | None, typer.Argument(metavar="VERB", help="create, list, describe, alter or delete")] = None,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="the same as --topic")] = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    create: Annotated[bool, typer.Option("--create", help="create a topic")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="list the names of topics")] = False,
-    describe_: Annotated[bool, typer.Option("--describe", help="show partitions, replicas and settings")] = False,
-    alter: Annotated[bool, typer.Option("--alter", help="add partitions")] = False,
-    delete: Annotated[bool, typer.Option("--delete", help="delete topics")] = False,
-    topic: Annotated[str | None, typer.Option(help="the topic; a regular expression, except with --create")] = None,
-    partitions: Annotated[int | None, typer.Option(min=1, help="number of partitions")] = None,
-    replication_factor: Annotated[int | None, typer.Option(min=1, help="replicas of each partition")] = None,
-    replica_assignment: Annotated[
-        str | None, typer.Option(help="brokers by hand: a comma between partitions, a colon between replicas (1:2,2:3)")
-    ] = None,
-    config: Annotated[list[str] | None, typer.Option(help="a setting of the new topic, name=value; repeatable")] = None,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="no error if the topic is not there")] = False,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="no error if the topic is there")] = False,
-    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="leave internal topics out")] = False,
-    under_replicated_partitions: Annotated[
-        bool,
-        typer.Option("--under-replicated-partitions", help="describe only partitions with replicas that are behind"),
-    ] = False,
-    unavailable_partitions: Annotated[
-        bool, typer.Option("--unavailable-partitions", help="describe only partitions without a leader")
-    ] = False,
-    under_min_isr_partitions: Annotated[
-        bool,
-        typer.Option(
-            "--under-min-isr-partitions",
-            help="describe only partitions that refuse acks=all: too few replicas are in sync",
-        ),
-    ] = False,
-    at_min_isr_partitions: Annotated[
-        bool,
-        typer.Option(
-            "--at-min-isr-partitions", help="describe only partitions that would refuse acks=all with one replica less"
-        ),
-    ] = False,
-    topics_with_overrides: Annotated[
-        bool, typer.Option("--topics-with-overrides", help="describe only topics with settings of their own")
-    ] = False,
-    output: Annotated[Output, typer.Option(help="auto: a table on a terminal, else Kafka's text")] = Output.AUTO,
-) -> None:
-    """Create, list, describe, alter and delete topics."""
-    flags = dict(zip(VERBS, (create, list_, describe_, alter, delete), strict=True))
-    try:
-        settings = Settings(
-            verb=_only_verb(verb, [flag for flag, given in flags.items() if given]),
-            topic=_only_topic(name, topic),
-            partitions=partitions,
-            replication_factor=replication_factor,
-            assignments=parse_assignment(replica_assignment) if replica_assignment is not None else [],
-            configs=parse_pairs("--config", config or []),
-            if_exists=if_exists,
-            if_not_exists=if_not_exists,
-            exclude_internal=exclude_internal,
-            filters=Filters(
-                under_replicated_partitions,
-                unavailable_partitions,
-                under_min_isr_partitions,
-                at_min_isr_partitions,
-                topics_with_overrides,
-            ),
-            output=output.resolve(),
+def parser(kafka: str = "") -> CommandParser:
+    summary = (
+        "Create, list, describe, alter and delete topics. A name may be a regular expression, except with create; "
+        "deleting by one shows what matches and asks."
+    )
+    made = CommandParser(
+        "topics", summary, words="[VERB] [NAME]", verbs=() if kafka else VERBS, examples=_EXAMPLES, kafka=kafka
+    )
+    made.add_connection()
+    made.add_verb_flags(
+        {
+            "create": "create a topic",
+            "list": "list the names of topics",
+            "describe": "show partitions, replicas and settings",
+            "alter": "add partitions, change settings",
+            "delete": "delete topics",
+        }
+    )
+    made.add_argument("--topic", metavar="NAME", help="the same as NAME")
+    made.add_argument("--topic-id", metavar="ID", help="describe the topic of this id")
+    made.add_argument("--partitions", type=number, metavar="N", help="number of partitions")
+    made.add_argument("--replication-factor", type=number, metavar="N", help="replicas of each partition")
+    made.add_argument("--replica-assignment", metavar="1:2,2:3", help="brokers by hand, for each partition")
+    made.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a setting; repeatable")
+    made.add_argument("--delete-config", action="append", default=[], metavar="NAME", help="alter: remove a setting")
+    made.add_flag("--if-exists", "no error if the topic is not there")
+    made.add_flag("--if-not-exists", "no error if the topic is there")
+    made.add_flag("--exclude-internal", "leave internal topics out")
+    made.add_flag("--under-replicated-partitions", "describe only partitions with replicas that are behind")
+    made.add_flag("--unavailable-partitions", "describe only partitions without a leader")
+    made.add_flag("--under-min-isr-partitions", "describe only partitions with too few replicas in sync for acks=all")
+    made.add_flag("--at-min-isr-partitions", "describe only partitions with just enough replicas in sync for acks=all")
+    made.add_flag("--topics-with-overrides", "describe only topics with settings of their own")
+    made.add_argument("--partition-size-limit-per-response", type=number, metavar="N", help="has no effect")
+    made.add_flag("--yes", "delete what a pattern matches without asking")
+    if not kafka:
+        made.add_argument(
+            *("--output", "-o"),
+            choices=[kind.value for kind in Output],
+            default="auto",
+            help="auto, table, kafka, json; auto is a table at a terminal, else Kafka's text",
         )
+    made.add_help_option()
+    return made
+
+
+def main(arguments: list[str], kafka: str = "") -> int:
+    made = parser(kafka)
+    options = made.read(arguments)
+    if kafka:
+        flags = [verb for verb in VERBS if getattr(options, verb)]
+        if len(flags) != 1:
+            made.error(_KAFKA_ACTIONS)
+        options.verb = flags[0]
+        _check_as_kafka(made, options)
+    try:
+        settings = _settings(options)
         _check(settings)
     except UsageError as e:
-        fail(str(e))
-    run_client(_run(bootstrap_server, settings))
+        made.error(str(e))
+    run_client(_told_as_kafka(_options_run(options, settings)) if kafka else _options_run(options, settings))
+    return 0
+
+
+def _check_as_kafka(made: CommandParser, options: Namespace) -> None:
+    if options.verb in ("create", "alter", "delete") and options.topic is None:
+        made.error('Missing required argument "[topic]"')
+    if options.verb == "alter" and options.config:
+        made.error(
+            'Option combination "[[bootstrap-server], [config]]" can\'t be used with option "[alter]" '
+            "(the kafka-configs CLI supports altering topic configs with a --bootstrap-server option)"
+        )
+    if options.verb == "alter" and options.partitions is None:
+        made.error('Missing required argument "[partitions]"')
+    if options.verb == "alter" and options.replication_factor is not None:
+        made.error('Option "[replication-factor]" can\'t be used with option "[alter]"')
+    if options.verb == "create" and options.replica_assignment and options.partitions is not None:
+        made.error('Option "[replica-assignment]" can\'t be used with option "[partitions]"')
+
+
+def _settings(options: Namespace) -> Settings:
+    if len(options.words) > 1 or (options.words and options.topic is not None):
+        raise UsageError("the topic is named twice")
+    for name in ("partitions", "replication_factor"):
+        value = getattr(options, name)
+        if value is not None and value < 1 and not options.kafka:
+            raise UsageError(f"--{name.replace('_', '-')} must be at least 1")
+    return Settings(
+        verb=options.verb,
+        topic=options.words[0] if options.words else options.topic,
+        partitions=options.partitions,
+        replication_factor=options.replication_factor,
+        assignments=parse_assignment(options.replica_assignment) if options.replica_assignment is not None else [],
+        configs=parse_pairs("--config", options.config),
+        if_exists=options.if_exists,
+        if_not_exists=options.if_not_exists,
+        exclude_internal=options.exclude_internal,
+        filters=Filters(
+            options.under_replicated_partitions,
+            options.unavailable_partitions,
+            options.under_min_isr_partitions,
+            options.at_min_isr_partitions,
+            options.topics_with_overrides,
+        ),
+        output=Output(options.output).resolve(),
+        delete_configs=tuple(options.delete_config),
+        topic_id=options.topic_id,
+        yes=options.yes,
+        kafka=options.kafka,
+    )
 
 
 def parse_assignment(text: str) -> list[list[int]]:
@@ -146,75 +186,119 @@ def parse_assignment(text: str) -> list[list[int]]:
     return assignments
 
 
-def _only_verb(verb: str | None, flags: list[str]) -> str:
-    given = ([verb] if verb is not None else []) + flags
-    if len(given) != 1 or given[0] not in VERBS:
-        raise UsageError(f"name exactly one of {', '.join(VERBS)}, such as `ottla topics --list`")
-    return given[0]
-
-
-def _only_topic(argument: str | None, option: str | None) -> str | None:
-    if argument is not None and option is not None:
-        raise UsageError("the topic is named twice")
-    return argument if argument is not None else option
-
-
 def _check(settings: Settings) -> None:
     if settings.verb in ("create", "alter", "delete") and settings.topic is None:
         raise UsageError(f"which topic to {settings.verb} is not said; use --topic")
-    if settings.verb == "alter" and settings.partitions is None:
-        raise UsageError("--alter needs --partitions with the new number of partitions")
-    if settings.configs and settings.verb != "create":
-        raise UsageError("--config is for --create only")
+    changes = settings.configs or settings.delete_configs
+    if settings.verb == "alter" and settings.partitions is None and not changes:
+        raise UsageError("--alter needs --partitions with the new number of partitions, or --config with settings")
+    if settings.configs and settings.verb not in ("create", "alter"):
+        raise UsageError("--config is for --create and --alter only")
     if settings.verb == "create" and settings.assignments and (settings.partitions or settings.replication_factor):
         raise UsageError("--replica-assignment says all; leave --partitions and --replication-factor out")
 
 
-async def _run(bootstrap_server: str, settings: Settings) -> None:
-    async with Admin(bootstrap_servers=bootstrap_server, bootstrap_fail_fast=True, client_id="ottla-topics") as admin:
+async def _options_run(options: Namespace, settings: Settings) -> None:
+    from ottla.cli.session import open_admin
+    from ottla.cli.topics_output import describe
+
+    async with open_admin(options, "ottla-topics") as admin:
         if settings.verb == "create":
             await _create(admin, settings)
             return
         chosen = _choose((await admin.describe_topics()).check().values(), settings)
         match settings.verb:
             case "list":
-                _list(chosen, settings.output)
+                _list(chosen, settings)
             case "describe":
-                await describe(admin, chosen, settings.filters, settings.output)
+                elr = _NO_ELR if settings.kafka else ""
+                await describe(admin, chosen, settings.filters, settings.output, elr=elr)
             case "alter":
                 await _alter(admin, chosen, settings)
             case "delete":
-                _raise_failures(await admin.delete_topics([topic.name for topic in chosen]))
+                await _delete(admin, chosen, settings)
+
+
+async def _told_as_kafka(work: Any) -> None:
+    from ottla.base.errors import KafkaError
+    from ottla.cli.kafka_names.java_errors import java_name
+
+    try:
+        await work
+    except KafkaError as e:
+        print(f"Error while executing topic command : {e.message}")
+        print(f"ERROR {java_name(e.code)}: {e.message}\n (org.apache.kafka.tools.TopicCommand)", file=sys.stderr)
+        raise SystemExit(FAILED) from None
 
 
 async def _alter(admin: Admin, topics: list[TopicDescription], settings: Settings) -> None:
-    totals = {
-        topic.name: NewPartitions(settings.partitions or 0, settings.assignments[len(topic.partitions) :])
-        for topic in topics
-    }
-    _raise_failures(await admin.create_partitions(totals))
+    from ottla.client.core.admin.types import ConfigChange, ConfigOperation, ConfigResource, NewPartitions
+
+    changes = [
+        *(ConfigChange(name, value) for name, value in settings.configs.items()),
+        *(ConfigChange(name, None, ConfigOperation.DELETE) for name in settings.delete_configs),
+    ]
+    if changes:
+        _raise_failures(
+            await admin.incremental_alter_configs({ConfigResource.topic(topic.name): changes for topic in topics})
+        )
+        for topic in topics:
+            print(f"Updated config for topic {topic.name}.")
+    if settings.partitions is not None:
+        totals = {
+            topic.name: NewPartitions(settings.partitions, settings.assignments[len(topic.partitions) :])
+            for topic in topics
+        }
+        _raise_failures(await admin.create_partitions(totals))
+
+
+async def _delete(admin: Admin, topics: list[TopicDescription], settings: Settings) -> None:
+    """A pattern may match more than was thought of: what matches is shown, and deleted only if that is meant."""
+    from ottla.cli.confirming import confirm
+
+    names = [topic.name for topic in topics]
+    by_pattern = bool(names) and names != [settings.topic] and not settings.kafka
+    if by_pattern:
+        listed = "".join(f"  {name}\n" for name in names)
+        confirm(f"'{settings.topic}' matches {len(names)} topic(s):\n{listed}Delete them?", yes=settings.yes)
+    _raise_failures(await admin.delete_topics(names))
+    if by_pattern:
+        print("".join(f"Deleted topic {name}.\n" for name in names), end="")
 
 
 def _raise_failures(outcomes: Outcomes[Any, None]) -> None:
     """All in one sentence: there may be many topics, and each can fail for a reason of its own."""
+    from ottla.base.errors import KafkaError
+
+    if len(outcomes.errors) == 1:
+        raise next(iter(outcomes.errors.values()))
     if outcomes.errors:
         raise KafkaError("; ".join(error.message for error in outcomes.errors.values()))
 
 
 async def _create(admin: Admin, settings: Settings) -> None:
+    from ottla.base.errors import ErrorCode, KafkaError
+    from ottla.client.core.admin.types import BROKER_DEFAULT, NewTopic
+
     name = settings.topic or ""
     topic = NewTopic(
         name,
-        settings.partitions or BROKER_DEFAULT,
-        settings.replication_factor or BROKER_DEFAULT,
+        BROKER_DEFAULT if settings.partitions is None else settings.partitions,
+        BROKER_DEFAULT if settings.replication_factor is None else settings.replication_factor,
         settings.assignments,
         settings.configs,
     )
     if "." in name or "_" in name:
-        print(
-            "WARNING: metrics cannot tell '.' from '_' in topic names; it is best to use only one of them.",
-            file=sys.stderr,
-        )
+        if settings.kafka:
+            print(
+                "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could "
+                "collide. To avoid issues it is best to use either, but not both."
+            )
+        else:
+            print(
+                "WARNING: metrics cannot tell '.' from '_' in topic names; it is best to use only one of them.",
+                file=sys.stderr,
+            )
     try:
         (await admin.create_topics([topic])).check()
     except KafkaError as e:
@@ -222,12 +306,15 @@ async def _create(admin: Admin, settings: Settings) -> None:
             return
         raise
     print(f"Created topic {name}.")
-    if settings.configs:
+    if settings.configs and not settings.kafka:
         await _warn_of_idle_settings(admin, name, settings.configs)
 
 
 async def _warn_of_idle_settings(admin: Admin, topic: str, configs: dict[str, str]) -> None:
     """The broker knows which settings it does nothing with; it says so where it documents them."""
+    from ottla.base.options import no_effect_in
+    from ottla.client.core.admin.types import ConfigResource
+
     resource = ConfigResource.topic(topic)
     described = await admin.describe_configs([resource], keys=sorted(configs), include_documentation=True)
     if resource in described.errors:
@@ -240,22 +327,40 @@ async def _warn_of_idle_settings(admin: Admin, topic: str, configs: dict[str, st
 
 def _choose(topics: Iterable[TopicDescription], settings: Settings) -> list[TopicDescription]:
     """The topics that are meant. Naming one that is not there is an error, unless --if-exists is given."""
+    from ottla.base.errors import ErrorCode, KafkaError
+    from ottla.base.types import uuid_to_text
+    from ottla.cli.session import missing_topic
+
     topics = [topic for topic in topics if not (settings.exclude_internal and topic.is_internal)]
+    if settings.topic_id is not None:
+        by_id = [topic for topic in topics if uuid_to_text(topic.topic_id) == settings.topic_id]
+        if not by_id and not settings.if_exists:
+            raise KafkaError(f"TopicId '{settings.topic_id}' does not exist as expected")
+        return by_id
     if settings.topic is None:
         return topics
+    # Kafka takes a comma for "or".
     try:
-        pattern = re.compile(settings.topic)
+        pattern = re.compile(settings.topic.replace(",", "|"))
     except re.error as e:
         raise UsageError(f"--topic {settings.topic!r} is not a regular expression: {e}") from None
     chosen = [topic for topic in topics if topic.name == settings.topic or pattern.fullmatch(topic.name)]
     if not chosen and not settings.if_exists and settings.verb != "list":
-        raise KafkaError(f"there is no topic {settings.topic}", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        known = [topic.name for topic in topics]
+        text = (
+            f"Topic 'Optional[{settings.topic}]' does not exist as expected"
+            if settings.kafka
+            else missing_topic(settings.topic, known)
+        )
+        raise KafkaError(text, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return chosen
 
 
-def _list(topics: list[TopicDescription], output: Output) -> None:
+def _list(topics: list[TopicDescription], settings: Settings) -> None:
     names = [topic.name for topic in topics]
-    if output is Output.JSON:
+    if settings.kafka:
+        print("\n".join(names))
+    elif settings.output is Output.JSON:
         import json
 
         print(json.dumps(names))

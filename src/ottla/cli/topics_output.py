@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.base.types import NIL_UUID, uuid_to_text
-from ottla.cli.terminal import Output
+from ottla.cli.rows import Output
 from ottla.client.aio.admin.admin import Admin
 from ottla.client.core.admin.types import ConfigResource, ConfigSource, TopicDescription
 from ottla.client.core.topic_info import PartitionInfo
@@ -30,7 +30,9 @@ class Description(NamedTuple):
         return "" if self.topic.topic_id == NIL_UUID else uuid_to_text(self.topic.topic_id)
 
 
-async def describe(admin: Admin, topics: list[TopicDescription], filters: Filters, output: Output) -> None:
+async def describe(
+    admin: Admin, topics: list[TopicDescription], filters: Filters, output: Output, *, elr: str = ""
+) -> None:
     configs = (await admin.describe_configs([ConfigResource.topic(topic.name) for topic in topics])).results
     live = set((await admin.describe_cluster()).brokers)
     descriptions = []
@@ -44,7 +46,7 @@ async def describe(admin: Admin, topics: list[TopicDescription], filters: Filter
         if (filters.with_overrides and not overrides) or (filters.by_partition and not partitions):
             continue
         descriptions.append(Description(topic, partitions, overrides))
-    show(descriptions, filters, output)
+    show(descriptions, filters, output, elr=elr)
 
 
 def partition_matches(info: PartitionInfo, filters: Filters, live: set[int], min_isr: int) -> bool:
@@ -58,18 +60,19 @@ def partition_matches(info: PartitionInfo, filters: Filters, live: set[int], min
     )
 
 
-def show(descriptions: list[Description], filters: Filters, output: Output) -> None:
+def show(descriptions: list[Description], filters: Filters, output: Output, *, elr: str = "") -> None:
     match output:
         case Output.JSON:
             print(json.dumps([_as_json(description) for description in descriptions], indent=2))
         case Output.TABLE:
             _print_tables(descriptions, filters)
         case _:
-            for line in kafka_lines(descriptions, filters):
+            for line in kafka_lines(descriptions, filters, elr=elr):
                 print(line)
 
 
-def kafka_lines(descriptions: list[Description], filters: Filters) -> Iterator[str]:
+def kafka_lines(descriptions: list[Description], filters: Filters, *, elr: str = "") -> Iterator[str]:
+    """`elr` is what newer tools put at the end of a partition's line."""
     for description in descriptions:
         topic = description.topic
         if not filters.by_partition:
@@ -83,7 +86,7 @@ def kafka_lines(descriptions: list[Description], filters: Filters) -> Iterator[s
         for info in description.partitions:
             yield (
                 f"\tTopic: {topic.name}\tPartition: {info.partition}\tLeader: {_leader(info)}\t"
-                f"Replicas: {_ids(info.replicas)}\tIsr: {_ids(info.isr)}"
+                f"Replicas: {_ids(info.replicas)}\tIsr: {_ids(info.isr)}{elr}"
             )
 
 
