@@ -23,8 +23,8 @@ import pytest
 Function = tuple[str, str]
 """Module below src/ottla and the qualified name of the function."""
 
-_CALLS_MAX = 300_000
-"""By then a test has called what it calls: many examples more of it would only take longer."""
+_CALLS_MAX = 5_000_000
+"""By then a test has called what it calls (a simulation judges at its end): more would only take longer."""
 
 TRACED_PROCESS = '''"""Imported by every Python process that a traced test starts."""
 import os, sys, threading

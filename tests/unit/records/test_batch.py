@@ -17,6 +17,7 @@ from ottla.records.batch import (
     increment_sequence,
     iter_headers,
     iter_ordered_headers,
+    pack_plain_batch,
     read_header,
     set_append_time,
     set_max_timestamp,
@@ -159,6 +160,12 @@ def test_what_a_plain_batch_does_not_have() -> None:
     assert header.delete_horizon_ms is None
     assert header.last_sequence == NO_SEQUENCE
     assert header.timestamp_type is TimestampType.CREATE_TIME
+
+
+def test_a_plain_batch_is_the_one_that_the_builder_makes() -> None:
+    records = [(b"k", b"value", (), 5000), (None, b"", (), 5000), (b"", None, (("h", b"x"),), 5000)]
+    built = build_batch(records, base_offset=77, partition_leader_epoch=9)
+    assert pack_plain_batch(built[HEADER_SIZE:], len(records), 5000, 77, 9) == built
 
 
 def test_timestamp_types_have_the_names_of_the_setting() -> None:

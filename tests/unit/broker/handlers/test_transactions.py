@@ -179,14 +179,20 @@ def test_what_became_of_offsets_is_known_after_a_restart(tmp_path: Path) -> None
         }
 
 
-def produced(broker: RunningBroker, producer: Producer, epoch: int) -> tuple[int, int]:
+def produced(
+    broker: RunningBroker, producer: Producer, epoch: int, version: int = 12, sequence: int = 0
+) -> tuple[int, int]:
     """The error code and the offset of one transactional record for t-1."""
     batch = build_batch(
-        [(None, b"v", (), 1000)], producer_id=producer.id, producer_epoch=epoch, base_sequence=0, transactional=True
+        [(None, b"v", (), 1000)],
+        producer_id=producer.id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=True,
     )
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=1, records=batch)])
     request = ProduceRequest(transactional_id=producer.name, acks=-1, timeout_ms=10_000, topic_data=[data])
-    answer = broker.ask(request, 12).responses[0].partition_responses[0]
+    answer = broker.ask(request, version).responses[0].partition_responses[0]
     return answer.error_code, answer.base_offset
 
 
@@ -201,6 +207,33 @@ def test_the_first_record_of_a_new_client_adds_its_partition(broker: RunningBrok
     assert reply.error_code == 0
     assert produced(broker, producer, producer.epoch) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1)
     assert producer.described().transaction_state != "Ongoing"
+
+
+LAST_WITHOUT_ADDING = 11
+"""From the next version on, a record adds its partition."""
+
+
+def test_an_old_client_adds_a_partition_before_it_writes(broker: RunningBroker) -> None:
+    producer = Producer(broker)
+    refusals = {version: produced(broker, producer, producer.epoch, version) for version in (10, LAST_WITHOUT_ADDING)}
+    assert refusals == {
+        10: (ErrorCode.INVALID_TXN_STATE, -1),
+        LAST_WITHOUT_ADDING: (ErrorCode.TRANSACTION_ABORTABLE, -1),
+    }
+    assert producer.add(1) == [0]
+    _, first = produced(broker, producer, producer.epoch, LAST_WITHOUT_ADDING)
+    assert produced(broker, producer, producer.epoch, LAST_WITHOUT_ADDING, sequence=1) == (0, first + 1)
+    assert producer.end(LAST_WITHOUT_BUMP).error_code == 0
+
+
+def test_a_partition_need_not_be_added_where_nobody_is_to_check(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "transaction_partition_verification_enable": "false"}
+    with running_broker(tmp_path / "data", **settings) as broker:
+        find_coordinators(broker)
+        topic = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
+        assert broker.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000)).topics[0].error_code == 0
+        producer = Producer(broker)
+        assert produced(broker, producer, producer.epoch, LAST_WITHOUT_ADDING) == (0, 0)
 
 
 def test_transactions_are_listed_by_state_and_producer(broker: RunningBroker) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +30,7 @@ from ottla.wire.apis.consumer_group_heartbeat import (
 )
 from ottla.wire.apis.join_group import JoinGroupResponse, JoinGroupResponseMember
 from ottla.wire.apis.sync_group import SyncGroupResponse
+from ottla.wire.stored.consumer_protocol import ConsumerProtocolSubscription
 
 PARTITIONS = [TopicPartition("t", index) for index in range(8)]
 
@@ -212,6 +215,17 @@ def test_subscriptions_and_assignments_come_back(
     assert (found.topics, found.owned, found.generation) == ({"a", "b"}, owned, generation)
     assert (found.user_data, found.rack, found.instance_id) == (user_data, rack, "i")
     assert decode_assignment(encode_assignment(owned, user_data)) == (sorted(owned), user_data)
+
+
+def test_a_cooperative_member_of_an_old_version_says_its_generation_in_its_user_data() -> None:
+    told = struct.pack(">i", 7)
+    fresh = choose_assignors(["cooperative-sticky"], [])[0].user_data(["t"])
+    assert fresh == struct.pack(">i", -1)
+    assert decode_member("m", None, encode_subscription(["t"], [], -1, user_data=told)).generation == 7
+    assert decode_member("m", None, encode_subscription(["t"], [], 8, user_data=told)).generation == 8
+    assert decode_member("m", None, encode_subscription(["t"], [], -1, user_data=told + b"more")).generation == -1
+    old = ConsumerProtocolSubscription(topics=["t"], user_data=told).encode_versioned(1)
+    assert decode_member("m", None, old).generation == 7
 
 
 def test_nothing_is_an_assignment_too() -> None:

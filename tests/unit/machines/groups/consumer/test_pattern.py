@@ -34,9 +34,10 @@ NAMES = [
 @pytest.mark.parametrize(
     "pattern",
     [
-        "foo", "foo.*", "^foo.*$", "(?i)foo", "(?i:F)oo", "a|b", "(a|b)+", "a{2,3}", "a{2}", "a{1,}", "a{0}b", "[a-c]+",
-        "[^a]*", r"foo\d{1,2}", r"\w+", r"\W", r"\D*", r"foo\.bar", "(?:foo|bar)[.-]?.*", "a*?b", r"[\w.]+", r"[a\-]",
-        "", "(a*)*b", "foo$|^bar", "[]a]+", "(?P<name>a)b", "[-a]", "a+b?", ".", "a||b", "()a", r"\Aa\Z"[:-2] + "$",
+        "foo", "foo.*", "^foo.*$", "(?i)foo", "(?i:F)oo", "a|b", "(a|b)+", "a{2,3}", "a{2}", "a{1,}", "a{2,}b", "a{0}b",
+        "[a-c]+", "[^a]*", r"foo\d{1,2}", r"\w+", r"\W", r"\D*", r"foo\.bar", "(?:foo|bar)[.-]?.*", "a*?b", r"[\w.]+",
+        r"[a\-]", "", "(a*)*b", "foo$|^bar", "[]a]+", "(?P<name>a)b", "[-a]", "a+b?", ".", "a||b", "()a",
+        r"\Aa\Z"[:-2] + "$",
         "x^y", "a$b", r"\s*a", "[a-zA-Z]+[0-9]*", "(a|ab)(c|bcd)?", "((a)|(b))*", r"x\_y", "{", "a{b}",
     ],
 )  # fmt: skip
@@ -51,7 +52,7 @@ patterns = st.recursive(
     lambda inner: st.one_of(
         st.builds("{}{}".format, inner, inner),
         st.builds("(?:{}|{})".format, inner, inner),
-        st.builds("(?:{}){}".format, inner, st.sampled_from(["*", "+", "?", "{2}", "{0,2}", "{1,}", "*?"])),
+        st.builds("(?:{}){}".format, inner, st.sampled_from(["*", "+", "?", "{2}", "{0,2}", "{1,}", "{2,}", "*?"])),
     ),
     max_leaves=6,
 )
