@@ -15,13 +15,12 @@ import ottla
 from ottla.base.errors import InvalidConfigError
 from ottla.client.sync import Admin, Producer
 from ottla.records.batch import iter_headers
-from ottla.records.builder import rebuild_batch
-from ottla.records.scan import read_payload, scan_payload
 from ottla.spark.data_loss import DataLossError
 from ottla.spark.range_reader import MissingRecordsError
 from ottla.spark.topic_offsets import MissingTopicError
 from tests.broker_process import BrokerProcess
 from tests.spark.sources import batch_reader, data_source, offsets_of, read_tasks, send, stream_reader
+from tests.unit.log.cleaning_passes import rewritten
 
 BASE_MS = 1_700_000_000_000
 ROWS = 60
@@ -460,10 +459,9 @@ def compact(segment: Path) -> list[int]:
     for (header, batch), offsets in zip(batches, kept, strict=True):
         if offsets is None:
             continue
-        payload = read_payload(batch, header)
-        spans = [span for span in scan_payload(payload, header) if span.offset in offsets]
-        written += rebuild_batch(header, payload, spans)
-        left += [span.offset for span in spans]
+        stay = [at for at in range(header.base_offset, header.next_offset) if at in offsets]
+        written += rewritten(batch, [at - header.base_offset for at in stay])
+        left += stay
     segment.write_bytes(written)
     return left
 

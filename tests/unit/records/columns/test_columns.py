@@ -21,11 +21,11 @@ from ottla.records.batch import (
     set_max_timestamp,
     set_producer,
 )
-from ottla.records.builder import RecordFields, build_batch, rebuild_batch
+from ottla.records.builder import RecordFields, build_batch
 from ottla.records.compression import Codec
 from ottla.records.control import end_transaction_marker
 from ottla.records.reader import Record, read_records
-from ottla.records.scan import read_payload, scan_payload
+from tests.unit.log.cleaning_passes import rewritten
 from tests.waiting import PATIENCE_S
 
 pa = pytest.importorskip("pyarrow")
@@ -76,9 +76,8 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[tuple[Record, int]]]:
         batch = build_batch(records, base_offset=offset, codec=draw(codecs), log_append_time_ms=append_time)
         header = read_header(batch)
         if draw(st.booleans()):
-            payload = read_payload(batch, header)
-            kept = [span for span in scan_payload(payload, header) if draw(st.booleans()) or span.offset % 3]
-            batch = rebuild_batch(header, payload, kept)
+            offsets = enumerate(range(header.base_offset, header.next_offset))
+            batch = rewritten(batch, [row for row, at in offsets if draw(st.booleans()) or at % 3])
         header = read_header(batch)
         expected += [(record, int(header.timestamp_type)) for record in read_records(batch, header)]
         data += batch

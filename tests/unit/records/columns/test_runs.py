@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from ottla.base.errors import CorruptBatchError
 from ottla.records.batch import HEADER_SIZE, read_header
-from ottla.records.builder import RecordFields, build_batch, rebuild_batch
+from ottla.records.builder import RecordFields, build_batch
 from ottla.records.compression import Codec
 from ottla.records.reader import read_records
-from ottla.records.scan import read_payload, scan_payload
+from tests.unit.log.cleaning_passes import rewritten
 
 np = pytest.importorskip("numpy")
 pa = pytest.importorskip("pyarrow")
@@ -55,9 +55,7 @@ def batches(draw: st.DrawFn) -> bytes:
             log_append_time_ms=append_time,
         )
         if draw(st.integers(0, 3)) == 0:
-            header = read_header(batch)
-            payload = read_payload(batch, header)
-            batch = rebuild_batch(header, payload, scan_payload(payload, header)[:: draw(st.integers(1, 3))])
+            batch = rewritten(batch, list(range(0, read_header(batch).record_count, draw(st.integers(1, 3)))))
         data += batch
     return data
 
