@@ -95,7 +95,7 @@ def kill_controller_that_creates(scene: Scene) -> None:
         scene.note = f"{whole} of {len(topics)} topics are there, each whole"
 
 
-@row("F16", "the controller is held for 20 s, while another is elected, and goes on", gap_s_max=15)
+@row("F16", "the controller is held for 20 s, while another is elected, and goes on")
 def hold_controller(scene: Scene) -> None:
     cluster = scene.cluster(zookeeper=scene.zookeeper())
     with scene.load(cluster, transactions=True) as load:
