@@ -46,7 +46,7 @@ async def _restart(bootstrap_server: str, data: Path, rolling: bool, timeout_s: 
         if path.parent.name.removeprefix("broker-").isdecimal()
     }
     if not pid_files:
-        raise UsageError(f"{data} holds no brokers of `ottla start --brokers`")
+        raise KafkaError(f"{data} holds no brokers of `ottla start --brokers`")
     async with Admin(bootstrap_servers=bootstrap_server, bootstrap_fail_fast=True, client_id="ottla-cluster") as admin:
         await _until_well(admin, pid_files, timeout_s, "before the restart")
         for broker_id, path in sorted(pid_files.items()):
@@ -61,11 +61,11 @@ async def _restart_one(admin: Admin, broker_id: int, path: Path, timeout_s: int)
     try:
         os.kill(old, signal.SIGTERM)
     except ProcessLookupError:
-        raise UsageError(f"broker {broker_id} is not running (process {old}); is the cluster up?") from None
+        raise KafkaError(f"broker {broker_id} is not running (process {old}); is the cluster up?") from None
     deadline_s = time.monotonic() + timeout_s
     while int(path.read_text() or old) == old:
         if time.monotonic() > deadline_s:
-            raise UsageError(
+            raise KafkaError(
                 f"broker {broker_id} was stopped and nobody has started it again; was the cluster started with "
                 "--no-restart?"
             )
@@ -92,5 +92,5 @@ async def _until_well(admin: Admin, brokers: PidFiles, timeout_s: int, when: str
                 else f"{len(behind)} partitions lack copies, such as {behind[0]}"
             )
         if time.monotonic() > deadline_s:
-            raise UsageError(f"{when}, {missing}; nothing more is restarted. `ottla cluster status` shows more.")
+            raise KafkaError(f"{when}, {missing}; nothing more is restarted. `ottla cluster status` shows more.")
         await asyncio.sleep(_POLL_S)

@@ -19,7 +19,6 @@ from ottla.cli.reassign.cluster_view import (
     sizes,
 )
 from ottla.cli.reassign.plan_file import ANY_DIR, PlanFile, PlannedPartition, plan_json
-from ottla.cli.terminal import UsageError
 from ottla.client.aio.admin.admin import Admin
 from ottla.client.core.admin.types import PartitionReassignment, TopicPartitionReplica
 
@@ -55,9 +54,10 @@ async def execute(
     _check(file, plan, view)
     running = await admin.list_partition_reassignments()
     if running and not additional:
-        raise UsageError(
+        raise KafkaError(
             f"Cannot execute because there is an existing partition assignment: {len(running)} partitions are being "
-            "moved. Use --additional to begin this one besides, or to change the throttle of the same one."
+            "moved. Use --additional to begin this one besides, or to change the throttle of the same one.",
+            code=ErrorCode.REASSIGNMENT_IN_PROGRESS,
         )
     current = {planned.tp: view.replicas[planned.tp] for planned in plan}
     print("Current partition replica assignment\n")

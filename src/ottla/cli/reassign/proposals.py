@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Mapping
 
+from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.cli.terminal import UsageError
 
 Assignment = dict[TopicPartition, list[int]]
 
@@ -26,7 +26,10 @@ def propose(
     wanted = {tp: replication_factor or len(replicas) for tp, replicas in current.items()}
     most = max(wanted.values(), default=1)
     if most > len(racks):
-        raise UsageError(f"Replication factor: {most} larger than available brokers: {len(racks)}.")
+        raise KafkaError(
+            f"Replication factor: {most} larger than available brokers: {len(racks)}.",
+            code=ErrorCode.INVALID_REPLICATION_FACTOR,
+        )
     plan = _Plan(rules, {tp: [b for b in current[tp] if b in racks] for tp in sorted(current)})
     for tp, count in wanted.items():
         plan.fit(tp, count)

@@ -12,12 +12,13 @@ from typing import Annotated
 
 import typer
 
+from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.cli.reassign.cluster_view import ClusterView, bytes_to_copy, clear_throttles, look, set_throttles, sizes
 from ottla.cli.reassign.moves import begin, sides_of, watch
 from ottla.cli.reassign.plan_file import plan_json
 from ottla.cli.reassign.proposals import propose
-from ottla.cli.terminal import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, UsageError, run_client
+from ottla.cli.terminal import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, run_client
 from ottla.client.aio.admin.admin import Admin
 
 BrokerId = Annotated[int, typer.Argument(metavar="BROKER", min=0, help="the id of the broker")]
@@ -81,11 +82,15 @@ async def _scale(
 
 def _check(view: ClusterView, broker_id: int, *, leaves: bool) -> None:
     if leaves and not any(broker_id in replicas for replicas in view.replicas.values()):
-        raise UsageError(f"broker {broker_id} holds no replicas, so it can be stopped as it is")
+        raise KafkaError(
+            f"broker {broker_id} holds no replicas, so it can be stopped as it is",
+            code=ErrorCode.REPLICA_NOT_AVAILABLE,
+        )
     if not leaves and broker_id not in view.racks:
         alive = ", ".join(map(str, sorted(view.racks)))
-        raise UsageError(
-            f"broker {broker_id} is not in the cluster (alive are {alive}); start it first, with broker.id={broker_id}"
+        raise KafkaError(
+            f"broker {broker_id} is not in the cluster (alive are {alive}); start it first, with broker.id={broker_id}",
+            code=ErrorCode.BROKER_NOT_AVAILABLE,
         )
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.base.errors import KafkaError
 from ottla.base.types import TopicPartition
 from ottla.cli.reassign.proposals import propose
-from ottla.cli.terminal import UsageError
 from ottla.machines.cluster.placement import place_replicas
 
 
@@ -85,7 +85,7 @@ def test_every_rack_has_a_copy() -> None:
 
 
 def test_more_replicas_than_brokers_are_refused() -> None:
-    with pytest.raises(UsageError, match="Replication factor: 2 larger than available brokers: 1"):
+    with pytest.raises(KafkaError, match="Replication factor: 2 larger than available brokers: 1"):
         propose({TopicPartition("t", 0): [1, 2]}, no_racks(3))
 
 
