@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ottla.base.errors import KafkaError
-from ottla.cli.terminal import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, run_client, run_command
-from ottla.client.aio.admin.admin import Admin
-from ottla.client.core.metadata import BrokerAddress
-from ottla.wire.apis import API_TABLE, request_class
+from ottla.cli.failures import run_client
+from ottla.cli.parsing import CommandParser
+
+if TYPE_CHECKING:
+    from ottla.client.core.metadata import BrokerAddress
 
 
-def main(arguments: list[str]) -> int:
-    return run_command("api-versions", api_versions, arguments)
+def parser(kafka: str = "") -> CommandParser:
+    summary = "List the APIs each broker speaks, and the version this client would use."
+    made = CommandParser("api-versions", summary, examples=("ottla api-versions -b 127.0.0.1:9093",), kafka=kafka)
+    made.add_connection()
+    made.add_help_option()
+    return made
 
 
-def api_versions(
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-) -> None:
-    """List the APIs each broker speaks, and the version this client would use."""
-    run_client(_run(bootstrap_server))
+def main(arguments: list[str], kafka: str = "") -> int:
+    run_client(_run(parser(kafka).read(arguments)))
+    return 0
 
 
-async def _run(bootstrap_server: str) -> None:
-    async with Admin(
-        bootstrap_servers=bootstrap_server, bootstrap_fail_fast=True, client_id="ottla-api-versions"
-    ) as admin:
+async def _run(options: Namespace) -> None:
+    from ottla.cli.session import open_admin
+
+    async with open_admin(options, "ottla-api-versions") as admin:
         answers = await admin.api_versions()
         for broker in sorted(answers):
             answer = answers.errors[broker] if broker in answers.errors else answers[broker]
@@ -35,6 +40,8 @@ async def _run(bootstrap_server: str) -> None:
 
 def broker_lines(broker: BrokerAddress, answer: dict[int, range] | KafkaError) -> Iterator[str]:
     """Kafka's own form."""
+    from ottla.wire.apis import API_TABLE
+
     start = f"{broker.host}:{broker.port} (id: {broker.node_id} rack: {broker.rack or 'null'}) -> "
     if isinstance(answer, KafkaError):
         yield f"{start}ERROR: {answer.message}"
@@ -47,6 +54,8 @@ def broker_lines(broker: BrokerAddress, answer: dict[int, range] | KafkaError) -
 
 
 def _api_line(key: int, theirs: range | None) -> str:
+    from ottla.wire.apis import API_TABLE, request_class
+
     info = API_TABLE.get(key)
     label = f"{info.name if info is not None else 'Unknown'}({key})"
     if theirs is None:

@@ -34,6 +34,8 @@ COMMANDS = {
     "users": Command("ottla.cli.access.users", "list users, set and delete their passwords"),
     "quotas": Command("ottla.cli.access.quotas", "list, set and delete quotas"),
     "perf": Command("ottla.cli.perf", "measure how fast records are written, read and delivered"),
+    "aliases": Command("ottla.cli.kafka_names.aliases", "write Kafka's script names, which run these commands"),
+    "completion": Command("ottla.cli.completion", "print what a shell needs to complete these commands"),
     "pipeline": Command("ottla.cli.pipeline", "run data pipelines on Spark"),
     "dump-log": Command("ottla.cli.dump_log", "show what log and index files hold"),
     "api-versions": Command("ottla.cli.api_versions", "list the APIs each broker speaks"),

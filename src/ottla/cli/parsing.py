@@ -39,7 +39,7 @@ class CommandParser(argparse.ArgumentParser):
         self.kafka = kafka
         self._summary = summary
         self._words = words
-        self._verbs = tuple(verbs)
+        self.verbs = tuple(verbs)
         self._examples = tuple(examples)
         if words:
             self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
@@ -76,21 +76,21 @@ class CommandParser(argparse.ArgumentParser):
             options.output = "kafka"
             if "bootstrap_server" in options and options.bootstrap_server is None:
                 self.error('Missing required argument "[bootstrap-server]"')
-        if self._verbs:
+        if self.verbs:
             self._find_verb(options)
         return options
 
     def _find_verb(self, options: argparse.Namespace) -> None:
         """The verb is a flag, as Kafka has it, or the first word."""
-        flags = [verb for verb in self._verbs if getattr(options, verb.replace("-", "_"), False) is True]
-        if options.words and options.words[0] in self._verbs and not (flags and self.kafka):
+        flags = [verb for verb in self.verbs if getattr(options, verb.replace("-", "_"), False) is True]
+        if options.words and options.words[0] in self.verbs and not (flags and self.kafka):
             flags.append(options.words.pop(0))
         if len(flags) != 1:
-            named = ", ".join(f"--{verb}" for verb in self._verbs)
+            named = ", ".join(f"--{verb}" for verb in self.verbs)
             if self.kafka:
                 self.error(f"Command must include exactly one action: {named}")
             wrong = f"{options.words[0]!r} is no verb; " if options.words and not flags else ""
-            self.error(f"{wrong}name exactly one of {', '.join(self._verbs)}")
+            self.error(f"{wrong}name exactly one of {', '.join(self.verbs)}")
         options.verb = flags[0]
 
     def add_verb_flags(self, helps: dict[str, str]) -> None:

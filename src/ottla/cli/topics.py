@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 VERBS = ("create", "list", "describe", "alter", "delete")
 _KAFKA_ACTIONS = "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
-_NO_ELR = "\tElr: N/A\tLastKnownElr: N/A"
+_DESCRIBE_TOPIC_PARTITIONS = 75
 _EXAMPLES = (
     "ottla topics create orders --partitions 3 --config retention.ms=3600000",
     "ottla topics describe orders",
@@ -211,12 +211,19 @@ async def _options_run(options: Namespace, settings: Settings) -> None:
             case "list":
                 _list(chosen, settings)
             case "describe":
-                elr = _NO_ELR if settings.kafka else ""
+                elr = await _eligible_leaders(admin) if settings.kafka else ""
                 await describe(admin, chosen, settings.filters, settings.output, elr=elr)
             case "alter":
                 await _alter(admin, chosen, settings)
             case "delete":
                 await _delete(admin, chosen, settings)
+
+
+async def _eligible_leaders(admin: Admin) -> str:
+    """The end of Kafka's lines: nobody, or not known if the brokers are too old to say (KIP-966)."""
+    answers = (await admin.api_versions()).results.values()
+    known = "" if answers and all(_DESCRIBE_TOPIC_PARTITIONS in versions for versions in answers) else "N/A"
+    return f"\tElr: {known}\tLastKnownElr: {known}"
 
 
 async def _told_as_kafka(work: Any) -> None:
@@ -245,11 +252,28 @@ async def _alter(admin: Admin, topics: list[TopicDescription], settings: Setting
         for topic in topics:
             print(f"Updated config for topic {topic.name}.")
     if settings.partitions is not None:
+        if settings.kafka:
+            _refuse_as_kafka(topics, settings.partitions)
         totals = {
             topic.name: NewPartitions(settings.partitions, settings.assignments[len(topic.partitions) :])
             for topic in topics
         }
         _raise_failures(await admin.create_partitions(totals))
+
+
+def _refuse_as_kafka(topics: list[TopicDescription], wanted: int) -> None:
+    """In Kafka's words, which runbooks look for."""
+    from ottla.base.errors import ErrorCode, KafkaError
+
+    for topic in topics:
+        count = len(topic.partitions)
+        if wanted == count:
+            raise KafkaError(f"Topic already has {count} partitions.", code=ErrorCode.INVALID_PARTITIONS)
+        if wanted < count:
+            raise KafkaError(
+                f"Topic currently has {count} partitions, which is higher than the requested {wanted}.",
+                code=ErrorCode.INVALID_PARTITIONS,
+            )
 
 
 async def _delete(admin: Admin, topics: list[TopicDescription], settings: Settings) -> None:
@@ -304,6 +328,8 @@ async def _create(admin: Admin, settings: Settings) -> None:
     except KafkaError as e:
         if e.code is ErrorCode.TOPIC_ALREADY_EXISTS and settings.if_not_exists:
             return
+        if e.code is ErrorCode.TOPIC_ALREADY_EXISTS and settings.kafka:
+            raise KafkaError(f"Topic '{name}' already exists.", code=e.code) from e
         raise
     print(f"Created topic {name}.")
     if settings.configs and not settings.kafka:
