@@ -51,7 +51,7 @@ async def execute(
     if not plan:
         raise file.error("Partition reassignment list cannot be empty")
     view = await look(admin)
-    _check(file, plan, view)
+    check_plan(file, plan, view)
     running = await admin.list_partition_reassignments()
     if running and not additional:
         raise KafkaError(
@@ -79,7 +79,7 @@ async def begin(admin: Admin, wanted: Mapping[TopicPartition, tuple[int, ...]]) 
     print(f"Successfully started partition reassignment{_s(wanted)} for {','.join(map(str, sorted(wanted)))}")
 
 
-def _check(file: PlanFile, plan: Iterable[PlannedPartition], view: ClusterView) -> None:
+def check_plan(file: PlanFile, plan: Iterable[PlannedPartition], view: ClusterView) -> None:
     for planned in plan:
         if planned.tp not in view.replicas:
             raise file.error(f"there is no partition {planned.tp}", line=planned.line)

@@ -95,6 +95,31 @@ def test_a_batch_grows_in_steps_and_is_closed_when_memory_ends() -> None:
     assert box.free_bytes >= 0
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "buffer_memory", "most"),
+    [(40_000, 50_000, 40_000), (40_000, 30_000, 30_000), (9_000, 50_000, 9_000)],
+)
+def test_many_values_take_the_memory_they_need_and_no_more_than_there_is(
+    batch_size: int, buffer_memory: int, most: int
+) -> None:
+    box = accumulator(batch_size, buffer_memory)
+    batch = add(box, 1000)
+    assert batch is not None
+    each, first_reserved = batch.size, batch.reserved
+    values, lengths = [b"x" * 1000] * 50, [1000] * 50
+    ends = [0, *itertools.accumulate([each] * 50)]
+    assert box.extend(batch, values[:7], lengths[:7], ends[:8], 0) == 7
+    assert (batch.record_count, batch.size, batch.reserved) == (8, 8 * each, first_reserved), "there is room for these"
+    end = box.extend(batch, values, lengths, ends, 7)
+    assert end + 1 == batch.record_count == most // each
+    assert batch.size == (end + 1) * each <= most < batch.size + each
+    assert batch.reserved == batch.room == max(first_reserved, batch.size)
+    assert box.free_bytes == buffer_memory - batch.reserved
+    assert box.extend(batch, values, lengths, ends, end) == end, "it is full"
+    batch.seal()
+    assert box.extend(batch, values, lengths, ends, end) == end, "it is closed"
+
+
 def test_keyless_records_stay_together_and_move_on_after_enough_bytes() -> None:
     box = Accumulator(
         batch_size=1000,

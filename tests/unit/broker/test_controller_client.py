@@ -1,0 +1,77 @@
+"""What a broker asks of the controller that is another broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.types import TopicPartition
+from ottla.broker.replication.controller_client import ControllerClient
+from ottla.machines.cluster.image import ClusterImage
+from ottla.machines.cluster.topics import NewTopic
+from ottla.wire.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from ottla.wire.apis.controlled_shutdown import ControlledShutdownResponse, RemainingPartition
+from ottla.wire.apis.create_topics import CreatableTopicResult, CreateTopicsResponse
+
+CONTROLLER = 3
+
+
+class Elsewhere:
+    """The controller of this broker, which is not the active one."""
+
+    is_active = False
+
+
+class Peers:
+    """Connections to other brokers, all of which give one answer."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+        self.asked: list[Any] = []
+
+    async def request(self, broker_id: int, request: Any, response_type: type, **_: Any) -> Any:
+        assert broker_id == CONTROLLER and isinstance(self._answer, response_type)
+        self.asked.append(request)
+        return self._answer
+
+
+def client(answer: Any) -> tuple[ControllerClient, Peers]:
+    image, peers = ClusterImage("cluster"), Peers(answer)
+    image.controller_id = CONTROLLER
+    return ControllerClient(image, Elsewhere(), peers), peers  # type: ignore[arg-type]
+
+
+def test_a_topic_is_created_there_and_a_refusal_told() -> None:
+    new = NewTopic("t", 2, 1, configs={"cleanup.policy": "compact"})
+    asking, peers = client(CreateTopicsResponse(topics=[CreatableTopicResult(name="t")]))
+    asyncio.run(asking.create_topic(new))
+    (topic,) = peers.asked[0].topics
+    assert (topic.name, topic.num_partitions, topic.replication_factor) == ("t", 2, 1)
+    assert [(setting.name, setting.value) for setting in topic.configs] == [("cleanup.policy", "compact")]
+    refused = CreatableTopicResult(name="t", error_code=ErrorCode.POLICY_VIOLATION, error_message="not this one")
+    asking, _ = client(CreateTopicsResponse(topics=[refused]))
+    with pytest.raises(KafkaError, match="not this one") as caught:
+        asyncio.run(asking.create_topic(new))
+    assert caught.value.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_broker_that_leaves_is_told_what_nobody_takes_over() -> None:
+    left = [RemainingPartition(topic_name="t", partition_index=index) for index in (1, 4)]
+    asking, peers = client(ControlledShutdownResponse(remaining_partitions=left))
+    assert asyncio.run(asking.relieve(7, 70)) == [TopicPartition("t", 1), TopicPartition("t", 4)]
+    assert (peers.asked[0].broker_id, peers.asked[0].broker_epoch) == (7, 70)
+    asking, _ = client(ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    with pytest.raises(KafkaError) as caught:
+        asyncio.run(asking.relieve(7, 70))
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_sets_in_sync_are_changed_there() -> None:
+    answer = AlterPartitionResponse()
+    asking, peers = client(answer)
+    request = AlterPartitionRequest(broker_id=7)
+    assert asyncio.run(asking.alter_partition(request)) is answer
+    assert peers.asked == [request]
