@@ -341,7 +341,7 @@ def test_a_reader_is_switched_over_by_command(two_way: TwoWay, capsys: pytest.Ca
     assert committed() == wanted
 
     assert command("--group", "nobody") == (1, ["group nobody has committed nothing in the topics that are mirrored"])
-    assert pipeline_command(["groups", str(two_way.path)]) == 1
+    assert pipeline_command(["groups", str(two_way.path)]) == 2
     told = capsys.readouterr().err
     assert f"say which mirror with --mirror: {', '.join(sorted(MIRRORS))}" in told
 

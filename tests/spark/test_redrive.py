@@ -220,9 +220,9 @@ def test_the_command(spark_broker: BrokerProcess, tmp_path: Path, capsys: pytest
     letters = Letters(spark_broker.bootstrap, "asked", tmp_path)
     assert letters.command("shwon") == 1
     assert capsys.readouterr().err == "there is no flow 'shwon'. Did you mean 'shown'?\n"
-    assert letters.command("shown", "--since", "noon") == 1
+    assert letters.command("shown", "--since", "noon") == 2
     assert capsys.readouterr().err.startswith("--since 'noon' is no time: write 2026-03-01")
-    assert letters.command("shown", "--offsets", "-5") == 1
+    assert letters.command("shown", "--offsets", "-5") == 2
     assert capsys.readouterr().err.startswith("--offsets '-5' are none: write 100-200")
     assert letters.command("shown") == 0
     assert capsys.readouterr().out == (
