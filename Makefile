@@ -85,8 +85,8 @@ sim: $(STAMP) ## Simulate clusters in which everything goes wrong (SEEDS=1000), 
 network: $(STAMP) ## A million records over a bad network (RECORDS=…, SEED=…): none lost, doubled or reordered
 	$(BIN)/python -u -m tests.client.network_run --records $(RECORDS) $(if $(SEED),--seed $(SEED))
 
-mutants: $(STAMP) ## Plant seeded mistakes (COUNT=100, SEED=…, MODULE=src/ottla/log) and see which no test notices
-	$(BIN)/python -m tests.mutants --count $(COUNT) --jobs $(JOBS) --survivors build/survivors.toml $(if $(SEED),--seed $(SEED)) $(if $(MODULE),--module $(MODULE))
+mutants: $(STAMP) ## Plant seeded mistakes (COUNT=100, SEED=…, MODULE=src/ottla/log, SUITE=1 for all tests) and see which no test notices
+	$(BIN)/python -m tests.mutants --count $(COUNT) --jobs $(JOBS) --survivors build/survivors.toml $(if $(SEED),--seed $(SEED)) $(if $(MODULE),--module $(MODULE)) $(if $(SUITE),--suite)
 
 bench: $(STAMP) ## Measure against limits and peers (BENCH=--quick for a short run)
 	$(BIN)/python -m bench $(BENCH)
