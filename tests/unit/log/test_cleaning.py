@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ottla.base.errors import CorruptBatchError
 from ottla.log.cleaning.candidates import Candidate, choose, find_candidate
 from ottla.log.cleaning.cleaner import Cleaner
+from ottla.log.cleaning.dirty_part import OutOfMemoryError
 from ottla.log.cleaning.pass_plan import CleanerLimits, CleaningAbortedError, plan_pass
 from ottla.log.partition_log import Origin, PartitionLog
 from ottla.records.batch import iter_headers
@@ -152,6 +153,33 @@ def test_compaction_keeps_what_matters(make_log: MakeLog, steps: list[Any], limi
     assert table(again) == table_before
     sequences = {producer: entry.last_sequence + 1 for producer, entry in again.producers.entries.items()}
     assert sequences == writer.sequences, "whoever goes on writing is not taken for somebody else"
+
+
+def test_more_keys_than_memory_takes_more_passes(make_log: MakeLog) -> None:
+    log = make_log(segment_bytes=400, **COMPACT)
+    writer = Writer(log)
+    for version in range(3):
+        for number in range(0, 40, 2):
+            writer.write([(b"key-%d" % key, b"%d" % version, 0) for key in (number, number + 1)], Codec.NONE, None)
+    log.roll(now_ms=NOW_MS)
+    log.advance_high_watermark(log.log_end_offset)
+    expected = table(log)
+    ends = []
+    while (cleaner := clean(log, NOW_MS, SMALL_MAP)) is not None:
+        ends.append(cleaner.end_offset)
+        assert table(log) == expected
+    # Six keys at a time, and a batch as a whole or not at all.
+    assert ends == [*range(6, 120, 6), 120]
+    assert [record.value for record in read_all(log)] == [b"2"] * 40
+
+
+def test_a_batch_with_more_keys_than_memory_cannot_be_compacted(make_log: MakeLog) -> None:
+    log = make_log(**COMPACT)
+    Writer(log).write([(b"key-%d" % key, b"v", 0) for key in range(7)], Codec.NONE, None)
+    log.roll(now_ms=NOW_MS)
+    log.advance_high_watermark(log.log_end_offset)
+    with pytest.raises(OutOfMemoryError, match=r"the 7 keys of one batch .* log\.cleaner\.dedupe\.buffer\.size"):
+        clean(log, NOW_MS, SMALL_MAP)
 
 
 class KilledError(Exception):
