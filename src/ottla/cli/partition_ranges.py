@@ -11,10 +11,6 @@ from ottla.cli.failures import UsageError
 Wanted = Callable[[str, int], bool]
 
 
-def everything(topic: str, partition: int) -> bool:
-    return True
-
-
 def of_topics(pattern: str | None, partitions: str | None) -> Wanted:
     """Topics by a regular expression, and some of their partitions: `0,1`, `0-3` (the end is not among them)."""
     matches = _topic_pattern(pattern)
