@@ -216,7 +216,7 @@ def test_one_thing_is_not_taken_for_a_list(admin: Any, call: str, given: object,
 
 def test_what_a_broker_does_not_serve_is_said(make: Make, own_broker: BrokerProcess) -> None:
     admin = make(own_broker.start().bootstrap)
-    first, alice = TopicPartition("t", 0), QuotaEntity("alice")
+    alice = QuotaEntity("alice")
     rule = AclBinding(AclResourceType.TOPIC, "t", "User:alice", AclOperation.READ)
     calls: dict[str, Callable[[], Any]] = {
         "CreateAcls": lambda: admin.create_acls([rule]).check(),
@@ -228,9 +228,6 @@ def test_what_a_broker_does_not_serve_is_said(make: Make, own_broker: BrokerProc
         "AlterUserScramCredentials": lambda: admin.alter_user_scram_credentials(
             [ScramUpsertion("alice", ScramMechanism.SCRAM_SHA_256, "secret")]
         ).check(),
-        "AlterPartitionReassignments": lambda: admin.alter_partition_reassignments({first: [1]}).check(),
-        "ListPartitionReassignments": lambda: admin.list_partition_reassignments(),
-        "ElectLeaders": lambda: admin.elect_leaders().check(),
     }
     for api, call in calls.items():
         with pytest.raises(ClientError, match=f"speaks no version of {api}") as caught:
