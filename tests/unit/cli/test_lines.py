@@ -6,6 +6,7 @@ import pytest
 
 from ottla.base.errors import InvalidConfigError
 from ottla.cli.lines import LineError, LineParser, ParsedLine, PlainRecord, RecordFormatter
+from ottla.cli.record_forms import line_format
 from ottla.client.core.consumer.record import make_record_class
 from ottla.records.batch import TimestampType
 
@@ -90,3 +91,15 @@ ALL = {f"print.{part}": "true" for part in ("timestamp", "partition", "offset", 
 )
 def test_formatting(settings: dict[str, str], record: PlainRecord, expected: bytes) -> None:
     assert RecordFormatter(settings).format(record) == expected
+
+
+def test_what_kafkas_tool_does_not_know_is_left_out_or_refused() -> None:
+    record = fetched(b"k", b"v", [], epoch=4)
+    settings = {"print.offset": "true", "print.epoch": "true", "key.deserializer": "string", "schema.registry": "x"}
+    lenient = line_format(settings, None, None, lenient=True)
+    assert lenient(record) == RecordFormatter({"print.offset": "true"}).format(record)
+    with pytest.raises(InvalidConfigError, match=r"schema\.registry"):
+        line_format(settings, None, None, lenient=False)
+    del settings["schema.registry"]
+    strict = line_format(settings, None, None, lenient=False)
+    assert strict(record) == RecordFormatter({"print.offset": "true", "print.epoch": "true"}).format(record)
