@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class LogChores:
-    """Logs enter themselves, from any thread."""
+    """Logs enter themselves, from any thread, and are seen to in that order."""
 
     __slots__ = ("flush", "removal")
 
     def __init__(self) -> None:
-        self.flush: set[SegmentedLog] = set()
+        self.flush: dict[SegmentedLog, None] = {}
         """Those that are due for a flush, or will be if nothing more is appended."""
-        self.removal: set[SegmentedLog] = set()
+        self.removal: dict[SegmentedLog, None] = {}
         """Those with segments whose files are to go."""
 
     def take_due_flushes(self, now_ms: int, failed: Container[Path]) -> list[SegmentedLog]:
@@ -29,7 +29,7 @@ class LogChores:
         for log in list(self.flush):
             is_due = log.is_flush_due(now_ms)
             if is_due or log.config.flush_ms == INT64_MAX or _is_gone(log, failed):
-                self.flush.discard(log)
+                self.flush.pop(log, None)
             if is_due and not _is_gone(log, failed):
                 due.append(log)
         return due
@@ -37,7 +37,7 @@ class LogChores:
     def remove_files(self, now_ms: int, failed: Container[Path]) -> None:
         for log in list(self.removal):
             if _is_gone(log, failed):
-                self.removal.discard(log)
+                self.removal.pop(log, None)
             else:
                 log.remove_deleted(now_ms)
 

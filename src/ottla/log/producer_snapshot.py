@@ -13,7 +13,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from ottla.base.errors import OttlaError
-from ottla.log.segment import SNAPSHOT_SUFFIX, offsets_of_files, segment_path
+from ottla.log.segment_files import SNAPSHOT_SUFFIX, offsets_of_files, segment_path
 from ottla.records.batch import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 from ottla.records.checksum import crc32c
 

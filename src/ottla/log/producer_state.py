@@ -21,7 +21,7 @@ from ottla.log.producer_snapshot import (
     encode_snapshot,
     find_snapshots,
 )
-from ottla.log.segment import SNAPSHOT_SUFFIX, segment_path
+from ottla.log.segment_files import SNAPSHOT_SUFFIX, segment_path
 from ottla.records.batch import MAX_SEQUENCE, NO_SEQUENCE, BatchHeader
 from ottla.records.control import EndMarker
 

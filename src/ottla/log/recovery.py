@@ -24,14 +24,13 @@ from ottla.log.partition_log import PartitionLog
 from ottla.log.producer_snapshot import SnapshotError, decode_snapshot, find_snapshots
 from ottla.log.producer_state import ProducerStates
 from ottla.log.replay import recall_batches, replay_into_index, replay_producers
-from ottla.log.segment import (
+from ottla.log.segment import MAX_RELATIVE_OFFSET, Segment
+from ottla.log.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
-    MAX_RELATIVE_OFFSET,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    Segment,
     offsets_of_files,
     segment_path,
 )

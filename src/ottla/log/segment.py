@@ -17,22 +17,21 @@ from typing import TypeAlias
 from ottla.base.errors import CorruptBatchError
 from ottla.base.types import ReadBuffer
 from ottla.log.config import LogConfig
-from ottla.log.file import LogFile, file_names
+from ottla.log.file import LogFile
 from ottla.log.file_walk import begins_with_batch, iter_file, walk_to
 from ottla.log.index_file import CorruptIndexError
 from ottla.log.offset_index import OffsetIndex, OffsetPosition
+from ottla.log.segment_files import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_path,
+)
 from ottla.log.time_index import TimeIndex
 from ottla.log.transaction_index import TransactionIndex
 from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, read_header
-
-LOG_SUFFIX = ".log"
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-TRANSACTION_INDEX_SUFFIX = ".txnindex"
-SNAPSHOT_SUFFIX = ".snapshot"
-DELETED_SUFFIX = ".deleted"
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 # Where the newest batches lie, so that readers at the end of the log need neither index nor file to find their place.
@@ -51,16 +50,6 @@ WrittenBatch: TypeAlias = tuple[int, int, int]
 """Position, last offset and largest timestamp."""
 
 _log = logging.getLogger(__name__)
-
-
-def offsets_of_files(directory: Path, suffix: str) -> set[int]:
-    """The offsets in the names of those files of a partition that have this suffix."""
-    stems = [name[: -len(suffix)] for name in file_names(directory) if name.endswith(suffix)]
-    return {int(stem) for stem in stems if stem.isdigit()}
-
-
-def segment_path(directory: Path, base_offset: int, suffix: str) -> Path:
-    return directory / f"{base_offset:020d}{suffix}"
 
 
 class Segment:

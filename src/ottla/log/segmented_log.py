@@ -23,7 +23,8 @@ from ottla.log.producer_snapshot import find_snapshots
 from ottla.log.producer_state import ProducerStates
 from ottla.log.replay import replay_producers
 from ottla.log.retired_segments import RetiredSegments
-from ottla.log.segment import SNAPSHOT_SUFFIX, SWAP_SUFFIX, Segment, segment_path
+from ottla.log.segment import Segment
+from ottla.log.segment_files import SNAPSHOT_SUFFIX, SWAP_SUFFIX, segment_path
 from ottla.log.segment_room import NO_ROOM, SegmentRoom, measure_room
 from ottla.log.segment_set import SegmentSet
 
@@ -44,7 +45,7 @@ class SegmentedLog(DurableLog):
         self.clean_offset = NEVER_CLEANED
         """Below it compaction has left one record of each key (exclusive)."""
         self.chores = LogChores()
-        self._retired = RetiredSegments(lambda: self.chores.removal.add(self))
+        self._retired = RetiredSegments(self._enter_for_removal)
         self.write_checkpoints: Callable[[], None] | None = None
         """Writes the checkpoints of the log directory; set by whoever keeps them."""
         self.checkpoint_is_behind = False
@@ -163,19 +164,22 @@ class SegmentedLog(DurableLog):
         if self._unflushed_records >= config.flush_messages or now_ms - self._last_flush_ms >= config.flush_ms:
             self.ask_for_flush()
         elif config.flush_ms < INT64_MAX:
-            self.chores.flush.add(self)
+            self.chores.flush[self] = None
 
     def ask_for_flush(self) -> None:
         self.flush_due = True
-        self.chores.flush.add(self)
+        self.chores.flush[self] = None
+
+    def _enter_for_removal(self) -> None:
+        self.chores.removal[self] = None
 
     def join(self, chores: LogChores) -> None:
         """Enters what there is to do from now on, and what there is already, into these."""
         self.chores = chores
         if self.flush_due or self._unflushed_records:
-            chores.flush.add(self)
+            chores.flush[self] = None
         if self._retired:
-            chores.removal.add(self)
+            chores.removal[self] = None
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         segments = self.segments
@@ -261,10 +265,10 @@ class SegmentedLog(DurableLog):
 
     def remove_deleted(self, now_ms: int, *, at_once: bool = False) -> None:
         """Remove files of segments that were dropped at least file.delete.delay.ms ago, counted from the first call."""
-        self.chores.removal.discard(self)
+        self.chores.removal.pop(self, None)
         self._retired.remove_files(now_ms, self.config.file_delete_delay_ms, at_once=at_once)
         if self._retired:
-            self.chores.removal.add(self)
+            self._enter_for_removal()
 
     def _remove_snapshots(self, *, below: int = 0, above: int = 2**63) -> None:
         for offset, path in find_snapshots(self.directory).items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from ottla.base.errors import CorruptBatchError
 from ottla.log.file import LogFile, file_names
 from ottla.log.file_walk import iter_file
-from ottla.log.segment import (
+from ottla.log.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,

@@ -14,7 +14,8 @@ from ottla.log.cleaning.dirty_part import DirtyPart
 from ottla.log.cleaning.offset_map import OffsetMap
 from ottla.log.cleaning.pass_plan import CleanedGroup, CleanerLimits, CleaningAbortedError, Counts, PassPlan, Source
 from ottla.log.cleaning.survivors import Survivors
-from ottla.log.segment import CLEANED_SUFFIX, Segment
+from ottla.log.segment import Segment
+from ottla.log.segment_files import CLEANED_SUFFIX
 
 
 class Cleaner:

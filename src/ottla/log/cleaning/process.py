@@ -26,13 +26,13 @@ from ottla.log.cleaning.pass_plan import (
     Source,
 )
 from ottla.log.file import LogFile
-from ottla.log.segment import (
+from ottla.log.segment import Segment
+from ottla.log.segment_files import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    Segment,
     segment_path,
 )
 
