@@ -685,7 +685,7 @@ CASES: tuple[Case, ...] = (
         [cluster(Operation.ALTER)],
         [0],
         lambda world, version: {"topics": _partitions(OPEN, partition_index=0, replicas=[world.broker_id])},
-        {"error_code": CLUSTER_REFUSED},
+        {"error_code": CLUSTER_REFUSED, f"responses[{OPEN}].partitions[0].error_code": CLUSTER_REFUSED},
     ),
     Case(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,

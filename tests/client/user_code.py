@@ -199,6 +199,7 @@ def administer_the_rest() -> None:
     print(admin.describe_producers([FIRST])[FIRST][0].producer_id)
     print([entry.transactional_id for entry in admin.list_transactions()])
     print(admin.describe_transactions(["orders"])["orders"].state, admin.fence_producers(["orders"]).errors)
+    print(admin.find_group_coordinators(["g"])["g"].host, admin.find_transaction_coordinators(["t"])["t"].port)
     for hanging in admin.find_hanging_transactions([FIRST]):
         admin.abort_transaction(hanging)
     admin.close()
@@ -296,6 +297,8 @@ async def administer_async(prepared: ottla.PreparedTransaction) -> None:
     print((await admin.list_offsets({FIRST: 0}))[FIRST].offset, (await admin.delete_records({FIRST: 5}))[FIRST] + 1)
     print((await admin.describe_producers([FIRST]))[FIRST], await admin.list_transactions())
     print((await admin.describe_transactions(["t"]))["t"].state, (await admin.fence_producers(["t"])).errors)
+    print((await admin.find_group_coordinators(["g"]))["g"].host)
+    print((await admin.find_transaction_coordinators(["t"]))["t"].port)
     for hanging in await admin.find_hanging_transactions([FIRST]):
         await admin.abort_transaction(hanging)
     (await admin.end_transactions([prepared], committed=False)).check()

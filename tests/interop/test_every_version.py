@@ -15,6 +15,11 @@ from ottla.records.builder import NewRecord, build_batch
 from ottla.records.reader import read_records
 from ottla.wire.api_keys import ApiKey
 from ottla.wire.apis import alter_configs, describe_producers, describe_topic_partitions, incremental_alter_configs
+from ottla.wire.apis.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from ottla.wire.apis.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -28,10 +33,12 @@ from ottla.wire.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ottla.wire.apis.describe_cluster import DescribeClusterRequest
 from ottla.wire.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.apis.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from ottla.wire.apis.elect_leaders import ElectLeadersRequest
 from ottla.wire.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.wire.apis.find_coordinator import FindCoordinatorRequest
 from ottla.wire.apis.init_producer_id import InitProducerIdRequest
 from ottla.wire.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla.wire.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.wire.apis.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -173,6 +180,15 @@ REQUESTS: dict[int, Callable[[Stage, int], Request]] = {
         topics=[DescribableLogDirTopic(topic=s.topic, partitions=[0])]
     ),
     ApiKey.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda s, v: AlterPartitionReassignmentsRequest(
+        topics=[
+            ReassignableTopic(
+                name=s.topic, partitions=[ReassignablePartition(partition_index=0, replicas=[s.broker_id])]
+            )
+        ]
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda s, v: ListPartitionReassignmentsRequest(topics=None),
+    ApiKey.ELECT_LEADERS: lambda s, v: ElectLeadersRequest(topic_partitions=[]),
     ApiKey.CREATE_PARTITIONS: lambda s, v: CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=s.topic, count=2 + v, assignments=None)], timeout_ms=5000
     ),

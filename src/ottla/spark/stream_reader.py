@@ -42,11 +42,12 @@ from ottla.spark.topic_offsets import Logs, TopicOffsets
 _IDLE_WAIT_S = 0.1
 """Spark asks again after 10 ms if there is nothing new; waiting here spares it and the brokers most of that."""
 _IDLE_PAUSE_S = 0.02
-_TASK_ROWS = 1000
-"""A task costs about as much as reading this many rows, so one reads the small ranges of several partitions."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    task_rows = 1000
+    """A task costs about as much as reading this many rows, so one reads the small ranges of several partitions."""
+
     def __init__(self, options: SourceOptions, columns: SourceColumns) -> None:
         self._options = options
         self._ranges = RangeReader.of(options, columns)
@@ -167,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = ranges_between(begun, ended)
         fewest, most = self._options.min_partitions, self._options.max_records_per_partition
         # Who says how many tasks there should be gets them.
-        rows_min = _TASK_ROWS if fewest is None and most is None else 1
+        rows_min = self.task_rows if fewest is None and most is None else 1
         return [RangePartition(pieces) for pieces in gathered(split(ranges, fewest, most), rows_min)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

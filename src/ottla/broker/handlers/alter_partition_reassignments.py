@@ -6,7 +6,7 @@ import logging
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.broker.authorizer import ResourceType
+from ottla.broker.authorizer import ResourceType, refusal
 from ottla.broker.handler import RequestContext, message_handler
 from ottla.machines.cluster.reassignment import ReassignmentAsked
 from ottla.wire.apis.alter_partition_reassignments import (
@@ -23,7 +23,6 @@ async def respond(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Replies once the moves are noted; they take as long as copying the records does."""
-    context.require(ResourceType.CLUSTER)
     wanted = {
         TopicPartition(topic.name, partition.partition_index): (
             None if partition.replicas is None else tuple(partition.replicas)
@@ -31,9 +30,14 @@ async def respond(
         for topic in request.topics
         for partition in topic.partitions
     }
-    outcome: dict[TopicPartition, KafkaError | None] = await context.broker.controller.submit(ReassignmentAsked(wanted))
-    _log(wanted, outcome)
+    refused = None if context.may(ResourceType.CLUSTER) else refusal(ResourceType.CLUSTER)
+    outcome: dict[TopicPartition, KafkaError | None] = dict.fromkeys(wanted, refused)
+    if refused is None:
+        outcome = await context.broker.controller.submit(ReassignmentAsked(wanted))
+        _log(wanted, outcome)
     return AlterPartitionReassignmentsResponse(
+        error_code=ErrorCode.NONE if refused is None else refused.code,
+        error_message=None if refused is None else refused.message,
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
@@ -43,7 +47,7 @@ async def respond(
                 ],
             )
             for topic in request.topics
-        ]
+        ],
     )
 
 

@@ -36,7 +36,7 @@ from ottla.log.segment_files import (
     segment_path,
 )
 
-_LOOK_EVERY_S = 0.1
+_LOOK_EVERY_MS = 100
 _SIZE = Struct(">I")
 _COMMAND = ("-m", "ottla.log.cleaning.worker")
 
@@ -145,9 +145,12 @@ class CleaningProcess:
         return message
 
     def _read(self, fd: int, size: int) -> bytes:
+        # Not select, which knows no descriptors above 1,023.
+        arrived = select.poll()
+        arrived.register(fd, select.POLLIN)
         data = b""
         while len(data) < size:
-            while not select.select([fd], [], [], _LOOK_EVERY_S)[0]:
+            while not arrived.poll(_LOOK_EVERY_MS):
                 if self._is_called_off():
                     raise CleaningAbortedError("the log is not there any more as it was")
             more = os.read(fd, size - len(data))

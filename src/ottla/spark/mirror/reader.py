@@ -19,6 +19,9 @@ from ottla.spark.topic_offsets import Logs
 
 
 class MirrorReader(StreamReader):
+    task_rows = 1
+    """One partition each: what a task has copied is written down per partition."""
+
     def __init__(self, options: SourceOptions, columns: SourceColumns, target: TargetTopics) -> None:
         super().__init__(options, columns)
         self._target = target
