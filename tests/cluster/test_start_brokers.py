@@ -72,7 +72,7 @@ def test_a_killed_broker_is_started_again_and_nothing_is_lost(tmp_path: Path) ->
             until_said(process, "broker 2 was started again")
             assert pid_of(data, 2) != killed
             repeat_until(lambda: _isr_sizes(admin) == {3})
-            assert sorted(acknowledged) == sorted(_read(servers, 600)) == sorted(str(n).encode() for n in range(600))
+            assert sorted(acknowledged) == sorted(read_all(servers, 600)) == sorted(str(n).encode() for n in range(600))
             pids = [pid_of(data, broker_id) for broker_id in (1, 2, 3)]
         finally:
             process.send_signal(signal.SIGINT)
@@ -103,7 +103,7 @@ def test_a_rolling_restart_fails_no_write(tmp_path: Path) -> None:
                 f"broker {broker_id} was restarted and is in sync" for broker_id in (1, 2, 3)
             ]
             assert not set(before) & {pid_of(data, broker_id) for broker_id in (1, 2, 3)}
-            assert sorted(acknowledged) == sorted(_read(servers, len(acknowledged)))
+            assert sorted(acknowledged) == sorted(read_all(servers, len(acknowledged)))
         finally:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=PATIENCE_S)
@@ -114,7 +114,7 @@ def _isr_sizes(admin: confluent_kafka.admin.AdminClient) -> set[int]:
     return {len(partition.isrs) for partition in metadata.topics["t"].partitions.values()}
 
 
-def _read(servers: str, count: int) -> list[bytes]:
+def read_all(servers: str, count: int) -> list[bytes]:
     settings = {"bootstrap.servers": servers, "group.id": "reader", "auto.offset.reset": "earliest"}
     consumer = confluent_kafka.Consumer(settings)
     try:
@@ -195,7 +195,7 @@ def test_brokers_whose_supervisor_was_killed_stop_by_themselves_and_lose_nothing
     with start(data, port) as process:
         try:
             until_said(process, "bootstrap servers:")
-            assert sorted(_read(servers, 300)) == sorted(str(number).encode() for number in range(300))
+            assert sorted(read_all(servers, 300)) == sorted(str(number).encode() for number in range(300))
         finally:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=PATIENCE_S)

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.broker_process import BrokerProcess
+from tests.cluster.test_start_brokers import read_all
 from tests.ports import free_ports
 from tests.waiting import PATIENCE_S, repeat_until
 from tests.zookeeper_process import require_zookeeper
@@ -147,20 +148,6 @@ def test_nothing_is_lost_when_leader_controller_and_a_zookeeper_are_killed(tmp_p
             cluster.kill()
         pids = [pid_of(data, number) for number in (1, 2, 3)]
     assert not any(map(is_running, pids))
-
-
-def read_all(bootstrap: str, count: int) -> list[bytes]:
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "reader"})
-    try:
-        consumer.assign([confluent_kafka.TopicPartition("t", index, 0) for index in range(PARTITIONS)])
-        found: list[bytes] = []
-        while len(found) < count:
-            message = consumer.poll(PATIENCE_S)
-            assert message is not None and message.error() is None
-            found.append(message.value())
-        return found
-    finally:
-        consumer.close()
 
 
 def test_servers_whose_supervisor_was_killed_are_gone(tmp_path: Path) -> None:

@@ -90,10 +90,7 @@ def parser(kafka: str = "") -> CommandParser:
 def main(arguments: list[str], kafka: str = "") -> int:
     made = parser(kafka)
     options = made.read(arguments)
-    if options.words:
-        if len(options.words) > 1 or options.topic is not None:
-            made.error("the topic is named twice")
-        options.topic = options.words[0]
+    made.take_topic(options)
     try:
         settings = _settings(options)
     except UsageError as e:

@@ -69,6 +69,13 @@ class CommandParser(argparse.ArgumentParser):
     def add_help_option(self) -> None:
         self.add_argument("-h", "--help", action="help", help="Show this message and exit.")
 
+    def take_topic(self, options: argparse.Namespace) -> None:
+        """The topic may be a plain word, or an option."""
+        if options.words:
+            if len(options.words) > 1 or options.topic is not None:
+                self.error("the topic is named twice")
+            options.topic = options.words[0]
+
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
         options = self.parse_intermixed_args(list(arguments))
         options.kafka = bool(self.kafka)

@@ -75,10 +75,7 @@ def parser(kafka: str = "") -> CommandParser:
 def main(arguments: list[str], kafka: str = "") -> int:
     made = parser(kafka)
     options = made.read(arguments)
-    if options.words:
-        if len(options.words) > 1 or options.topic is not None:
-            made.error("the topic is named twice")
-        options.topic = options.words[0]
+    made.take_topic(options)
     if options.topic is None:
         made.error('Missing required argument "[topic]"' if kafka else "which topic is not said")
     try:
