@@ -18,7 +18,15 @@ from ottla.base.errors import KafkaError, LogDirError, OttlaError
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.replicas import Replicas
 from ottla.log.cleaning.candidates import Candidate, choose, find_candidate
-from ottla.log.cleaning.pass_plan import CleanedGroup, CleanerLimits, CleaningAbortedError, Counts, PassPlan, plan_pass
+from ottla.log.cleaning.pass_plan import (
+    CleanedGroup,
+    CleanerLimits,
+    CleaningAbortedError,
+    CleaningEndedError,
+    Counts,
+    PassPlan,
+    plan_pass,
+)
 from ottla.log.cleaning.throttle import Throttle
 from ottla.log.segmented_log import SegmentedLog
 
@@ -27,6 +35,8 @@ log = logging.getLogger(__name__)
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 FULL_DISK_PAUSE_MS = 300_000
 """A log for whose copy there is no space is tried again after so long."""
+_LOST_PROCESS_PAUSES = 4
+"""One whose process was ended, after so many times the usual back-off."""
 _FOR_EVER = 2**63
 _PROCESS_FROM_BYTES = 4 << 20
 
@@ -127,8 +137,14 @@ class LogCleaner:
                 return
             if e.errno in _FULL_DISK:
                 self._set_aside(partition_log, f"{e.strerror}; trying again later", FULL_DISK_PAUSE_MS)
+            elif e.errno == errno.ENOENT:
+                # Somebody has removed a file of this log; the disk is not to blame.
+                self._set_aside(partition_log, f"{e.filename} is missing", _FOR_EVER)
             else:
                 self._replicas.directory_failed(partition_log.directory.parent, partition_log.failed_to("compact", e))
+        except CleaningEndedError as e:
+            pause_ms = _LOST_PROCESS_PAUSES * self._config().integer("log.cleaner.backoff.ms")
+            self._set_aside(partition_log, f"{e}; trying again later", pause_ms)
         except OttlaError as e:
             self._set_aside(partition_log, _reason(e), _FOR_EVER)
         except Exception as e:
@@ -152,7 +168,7 @@ class LogCleaner:
         candidate = find_candidate(partition_log, self._clock.wall_ms())
         is_small = candidate is not None and candidate.clean_bytes + candidate.dirty_bytes < self.process_from_bytes
         if is_small:
-            await asyncio.to_thread(_load_numpy)
+            await self._replicas.threads.run(_load_numpy)
         now_ms = self._clock.wall_ms()
         candidate = find_candidate(partition_log, now_ms)
         if candidate is None:
@@ -165,9 +181,9 @@ class LogCleaner:
         cleaning = self._begin(plan_pass(candidate, now_ms), lambda: self._is_stopping or is_void(), is_small=is_small)
         groups = cleaning.groups()
         try:
-            while (group := await asyncio.to_thread(next, groups, None)) is not None:
+            while (group := await self._replicas.threads.run(next, groups, None)) is not None:
                 if self._is_stopping or is_void() or not await self._take_over(partition_log, group):
-                    await asyncio.to_thread(group.segment.remove_files)
+                    await self._replicas.threads.run(group.segment.remove_files)
                     return
         except CleaningAbortedError:
             return
@@ -176,11 +192,11 @@ class LogCleaner:
                 return
             raise
         finally:
-            await asyncio.to_thread(groups.close)
+            await self._replicas.threads.run(groups.close)
         if is_void():
             return
         partition_log.clean_offset = cleaning.end_offset
-        await asyncio.to_thread(self._replicas.log_dirs.checkpoint_dir, partition_log.directory.parent)
+        await self._replicas.threads.run(self._replicas.log_dirs.checkpoint_dir, partition_log.directory.parent)
         counts = cleaning.counts
         log.info(
             "%s was compacted from offset %d to %d in %d ms: %d of %d records are left, %d of %d bytes%s",
@@ -217,10 +233,10 @@ class LogCleaner:
         left = set(partition_log.segments.all()).intersection(group.sources)
         if len(left) == len(group.sources):
             partition_log.exchange(group.sources, group.segment)
-            await asyncio.to_thread(partition_log.secure_exchange)
+            await self._replicas.threads.run(partition_log.secure_exchange)
         elif left:
             # Retention was faster with a part of the group; the rest is still as dirty as it was.
             return False
         else:
-            await asyncio.to_thread(group.segment.remove_files)
+            await self._replicas.threads.run(group.segment.remove_files)
         return True

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from ottla.base.types import TopicPartition
 from ottla.log.checkpoints import CheckpointError, read_offsets
-from ottla.log.dir_names import DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, MOVED_MARK, partition_of_directory
+from ottla.log.dir_names import DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, KRAFT_METADATA, MOVED_MARK, partition_of_directory
 from ottla.log.file import file_names
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -53,7 +53,7 @@ def find_partitions(path: Path) -> list[tuple[TopicPartition, Path]]:
             shutil.rmtree(entry)
         elif entry.name.endswith(FUTURE_DIR_SUFFIX):
             unfinished.append(entry)
-        else:
+        elif entry.name != KRAFT_METADATA:
             _log.warning("%s is not the directory of a partition and is left alone", entry)
     if unfinished:
         _log.warning("%s: %d partitions were being moved here; they stay where they were", path, len(unfinished))

@@ -7,6 +7,8 @@ from ottla.base.types import TopicPartition
 
 DELETE_DIR_SUFFIX = "-delete"
 FUTURE_DIR_SUFFIX = "-future"
+KRAFT_METADATA = "__cluster_metadata-0"
+"""What a KRaft cluster knows of itself. It has the form of a partition's directory and is none that could be served."""
 _MAX_NAME_LENGTH = 255
 
 MOVED_MARK = "moved-here"
@@ -16,7 +18,7 @@ MOVED_MARK = "moved-here"
 def partition_of_directory(name: str) -> TopicPartition | None:
     """The partition whose directory has this name; None if it is no partition's."""
     topic, dash, partition = name.rpartition("-")
-    if not dash or not topic or not partition.isdigit():
+    if not dash or not topic or not partition.isdigit() or name == KRAFT_METADATA:
         return None
     return TopicPartition(topic, int(partition))
 

@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -26,7 +26,7 @@ from ottla.log.checkpoints import (
 )
 from ottla.log.chores import LogChores
 from ottla.log.config import LogConfig
-from ottla.log.dir_checkpoint import DirCheckpoint
+from ottla.log.dir_checkpoint import EVERYTHING, DirCheckpoint, Part
 from ottla.log.dir_claim import DirOwner, lock_directory, read_owner, take_ownership
 from ottla.log.dir_contents import Checkpoints, find_partitions, remove_replaced
 from ottla.log.dir_names import MOVED_MARK, deleted_directory_name, future_directory_name
@@ -70,6 +70,8 @@ class LogDirs:
         self._chores = LogChores()
         self._checkpoints = {path: DirCheckpoint(path) for path in paths}
         self._is_loaded = False
+        self.were_closed_cleanly = False
+        """All of them, before this start. If not, the last records may be lost, or a whole directory was wiped."""
 
     # -- start ---------------------------------------------------------------------------------------------------
 
@@ -134,6 +136,7 @@ class LogDirs:
             take_ownership(path, broker_id, cluster_id)
         if len(self.paths) > 1:
             remove_replaced(self.paths)
+        self.were_closed_cleanly = all((path / CLEAN_SHUTDOWN).exists() for path in self.paths)
         for path in self.paths:
             try:
                 self._load_dir(path, config_for, recovery_threads_per_dir)
@@ -406,13 +409,14 @@ class LogDirs:
         for path in self.usable_paths:
             self.checkpoint_dir(path)
 
-    def checkpoint_dir(self, path: Path) -> None:
+    def checkpoint_dir(self, path: Path, parts: Collection[Part] = EVERYTHING) -> None:
         with self._disk_lock:
             with self._lock:
                 logs, futures = self.logs_in(path), self.futures_in(path)
-                self._stale_checkpoints.discard(path)
+                if parts is EVERYTHING:
+                    self._stale_checkpoints.discard(path)
             try:
-                self._checkpoints[path].write(logs, futures)
+                self._checkpoints[path].write(logs, futures, parts)
             except OSError as e:
                 raise LogDirError(f"cannot write the checkpoints of {path}: {e.strerror or e}") from e
 

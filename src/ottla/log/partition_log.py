@@ -40,6 +40,7 @@ from ottla.records.batch import (
     pack_batch,
     pack_plain_batch,
 )
+from ottla.records.compression import Codec, compress
 from ottla.records.control import EndMarker
 
 _NO_APPEND_TIME = -1
@@ -187,6 +188,7 @@ class PartitionLog(SegmentedLog):
         leader_epoch: int,
         now_ms: int,
         transaction_of: tuple[int, int] | None = None,
+        codec: Codec = Codec.NONE,
     ) -> int:
         """Store records that this broker made as one batch, and return the offset of the first.
 
@@ -202,17 +204,18 @@ class PartitionLog(SegmentedLog):
         size = HEADER_SIZE + len(payload)
         if (
             transaction_of is not None
+            or codec is not Codec.NONE
             or size > stage.rules.batch_bytes_max
             or leader_epoch != self.epochs.latest_epoch
             or not self.room.takes(segment.size, segment.size + size, last_offset, now_ms)
             or self.config.stamps_append_time
         ):
-            attributes = 0 if transaction_of is None else TRANSACTIONAL_BIT
+            attributes = codec | (0 if transaction_of is None else TRANSACTIONAL_BIT)
             producer = transaction_of or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
             header = BatchHeader(
                 0, 0, leader_epoch, MAGIC_V2, 0, attributes, count - 1, now_ms, now_ms, *producer, NO_SEQUENCE, count
             )
-            whole = memoryview(bytearray(pack_batch(header, payload)))
+            whole = memoryview(bytearray(pack_batch(header, compress(codec, payload))))
             return self._append_from_coordinator(whole, leader_epoch, now_ms).first_offset
         batch = pack_plain_batch(payload, count, now_ms, first_offset, leader_epoch)
         try:

@@ -36,6 +36,12 @@ class CompletedTransaction(NamedTuple):
     is_aborted: bool
 
 
+def _is_in_open_transaction(stored: StoredBatch, entry: ProducerEntry) -> bool:
+    """If it is not, a batch with its sequence numbers is no duplicate: the client gave up the stored one with the
+    transaction that has ended, and uses its numbers again. To confirm that batch would lose it."""
+    return NO_OFFSET != entry.transaction_first_offset <= stored.first_offset
+
+
 class ProducerStates:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -63,6 +69,8 @@ class ProducerStates:
             if base_sequence != last_known + 1 and not (base_sequence == 0 and last_known == MAX_SEQUENCE):
                 for stored in batches:
                     if stored.base_sequence == base_sequence and stored.last_sequence == last_sequence:
+                        if is_transactional and not _is_in_open_transaction(stored, entry):
+                            break
                         return stored
                 raise KafkaError(
                     f"producer {producer_id} sent sequence {base_sequence}, the last one stored is {last_known}",

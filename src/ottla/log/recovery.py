@@ -20,6 +20,7 @@ from ottla.log.durable_log import LogParts
 from ottla.log.index_file import CorruptIndexError
 from ottla.log.leader_epochs import FILE_NAME as EPOCH_FILE_NAME
 from ottla.log.leader_epochs import LeaderEpochs
+from ottla.log.old_formats import refuse_old_format
 from ottla.log.partition_log import PartitionLog
 from ottla.log.producer_snapshot import SnapshotError, decode_snapshot, find_snapshots
 from ottla.log.producer_state import ProducerStates
@@ -152,7 +153,10 @@ class _Loader:
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             for orphan in offsets_of_files(self.directory, suffix) - set(base_offsets):
                 segment_path(self.directory, orphan, suffix).unlink()
-        return [Segment.open(self.directory, base_offset, self.config) for base_offset in base_offsets]
+        segments = [Segment.open(self.directory, base_offset, self.config) for base_offset in base_offsets]
+        for segment in segments:
+            refuse_old_format(segment.log, 0, segment.size)
+        return segments
 
     def _trust(self, segments: list[Segment]) -> None:
         """Open segments whose data is known to be durable; an index that does not fit is made anew from the data."""
@@ -204,6 +208,8 @@ class _Loader:
         checked_bytes = dropped_bytes = 0
         for at, segment in enumerate(segments[number:], start=number):
             if at > number:
+                # Compaction may have removed the last batches before it.
+                self.producers.end_offset = max(self.producers.end_offset, segment.base_offset)
                 self.producers.take_snapshot()
             later = segments[at + 1 :]
             dropped = recover_segment(segment, self.producers, self.epochs, later)
@@ -365,6 +371,8 @@ def _valid_batches(segment: Segment, file_size: int) -> Iterator[_Scanned]:
                 return
         header = read_header(view, at)
         size = header.size
+        if header.magic < MAGIC_V2:
+            refuse_old_format(segment.log, position + at, file_size)
         if (
             header.magic != MAGIC_V2
             or size < HEADER_SIZE

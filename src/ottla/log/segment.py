@@ -422,7 +422,12 @@ class Segment:
             (self.time_index, TIME_INDEX_SUFFIX),
             (self.transaction_index, TRANSACTION_INDEX_SUFFIX),
         ):
-            file.rename(segment_path(self.directory, self.base_offset, suffix + ending))
+            try:
+                file.rename(segment_path(self.directory, self.base_offset, suffix + ending))
+            except FileNotFoundError:
+                if not self.is_deleted:
+                    raise
+                _log.warning("%s was to be deleted, but somebody has removed it already", file.path)
 
     def remove_files(self) -> None:
         for path in (self.log.path, self.offset_index.path, self.time_index.path, self.transaction_index.path):

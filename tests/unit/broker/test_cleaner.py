@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from ottla.broker.cleaner import FULL_DISK_PAUSE_MS, LogCleaner
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.partition import Partition
 from ottla.log.checkpoints import read_offsets
+from ottla.log.cleaning import process
 from ottla.log.config import LogConfig
 from ottla.records.builder import build_batch
 from tests.unit.broker.replica_world import ReplicaWorld, in_world
@@ -100,6 +103,61 @@ def test_a_log_that_cannot_be_compacted_is_set_aside_and_the_others_go_on(
     in_world(tmp_path, scenario, COMPACTED)
 
 
+def test_a_damaged_index_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = await world.lead("t")
+        fill(world, partition)
+        path = partition.log.segments.first.offset_index.path
+        path.write_bytes(b"odd")
+        cleaner = cleaner_of(world, in_process=True)
+        await cleaner.clean(partition.log)
+        assert cleaner.choose() is None and partition.log.clean_offset == -1
+        assert f"is left as it is: {path} has 3 bytes" in caplog.text
+
+    in_world(tmp_path, scenario, COMPACTED)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("kind", ["log", "offset_index", "time_index"])
+def test_a_file_that_somebody_has_removed_is_the_matter_of_its_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, in_process: bool, kind: str
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = await world.lead("t")
+        fill(world, partition)
+        path = getattr(partition.log.segments.first, kind).path
+        path.unlink()
+        cleaner = cleaner_of(world, in_process=in_process)
+        await cleaner.clean(partition.log)
+        assert not partition.is_offline and world.log_dirs.failed == {}
+        # The broker has the file open still; a process of its own does not find it.
+        assert (partition.log.clean_offset == -1) is in_process
+        assert (f"is left as it is: {path} is missing" in caplog.text) is in_process
+
+    in_world(tmp_path, scenario, COMPACTED)
+
+
+def test_a_process_that_somebody_ends_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = await world.lead("t")
+        fill(world, partition)
+        cleaner = cleaner_of(world, in_process=True, log_cleaner_backoff_ms="1000")
+        with monkeypatch.context() as patched:
+            patched.setattr(process, "_COMMAND", ("-c", "import os; os.kill(os.getpid(), 9)"))
+            await cleaner.clean(partition.log)
+        assert cleaner.choose() is None
+        assert "the process that compacts it has ended; trying again later" in caplog.text
+        world.clock.advance(4000)
+        found = cleaner.choose()
+        assert found is not None
+        await cleaner.clean(found.log)
+        assert counts(partition) == [2]
+
+    in_world(tmp_path, scenario, COMPACTED)
+
+
 def test_a_full_disk_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,16 +211,16 @@ def test_a_cleaning_under_way_is_given_up(
         fill(world, partition)
         cleaner = cleaner_of(world, in_process=in_process)
         reached, goes_on = asyncio.Event(), asyncio.Event()
-        to_thread = asyncio.to_thread
+        run = world.replicas.threads.run
 
         async def pausing(function: Any, *arguments: Any) -> Any:
-            result = await to_thread(function, *arguments)
+            result = await run(function, *arguments)
             if function is next:
                 reached.set()
                 await goes_on.wait()
             return result
 
-        monkeypatch.setattr(asyncio, "to_thread", pausing)
+        monkeypatch.setattr(world.replicas.threads, "run", pausing)
         task = asyncio.create_task(cleaner.clean(partition.log))
         await reached.wait()
         directory, sizes = partition.log.directory, [segment.size for segment in partition.log.segments.all()]
@@ -195,17 +253,17 @@ def test_retention_may_be_faster(
         fill(world, partition)
         config = LogConfig(segment_bytes=segment_bytes, cleanup_policy=COMPACTED.cleanup_policy)
         world.replicas.set_topic_config("t", config)
-        to_thread, dropped = asyncio.to_thread, False
+        run, dropped = world.replicas.threads.run, False
 
         async def dropping(function: Any, *arguments: Any) -> Any:
             nonlocal dropped
-            result = await to_thread(function, *arguments)
+            result = await run(function, *arguments)
             if function is next and not dropped:
                 dropped = True
                 partition.log.advance_log_start_offset(2)
             return result
 
-        monkeypatch.setattr(asyncio, "to_thread", dropping)
+        monkeypatch.setattr(world.replicas.threads, "run", dropping)
         await cleaner_of(world).clean(partition.log)
         assert partition.log.clean_offset == clean_offset, "a group of which a part is gone was not cleaned"
         await cleaner_of(world).clean(partition.log)
@@ -235,10 +293,13 @@ def test_a_process_that_works_on_is_ended_with_its_pass(tmp_path: Path, caplog: 
 
 def _cleaning_processes() -> list[str]:
     """Other tests may have left processes for those that follow."""
-    children = {
-        child for thread in Path("/proc/self/task").iterdir() for child in (thread / "children").read_text().split()
-    }
-    return [child for child in children if b"ottla.log.cleaning" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    found = []
+    for thread in Path("/proc/self/task").iterdir():
+        # Threads and processes may end while they are looked at.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            children = (thread / "children").read_text().split()
+            found += [each for each in children if b"ottla.log.cleaning" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    return found
 
 
 def test_compaction_can_be_slowed_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,8 +314,8 @@ def test_compaction_can_be_slowed_down(tmp_path: Path, monkeypatch: pytest.Monke
             slept.append(seconds)
             now_s += seconds
 
-        monkeypatch.setattr("ottla.log.cleaning.throttle.time.monotonic", lambda: now_s)
-        monkeypatch.setattr("ottla.log.cleaning.throttle.time.sleep", sleep)
+        # In that module alone: other threads sleep, too.
+        monkeypatch.setattr("ottla.log.cleaning.throttle.time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
         size = partition.log.size_bytes
         await cleaner_of(world, log_cleaner_io_max_bytes_per_second="100").clean(partition.log)
         # All is read twice, and a third of it is written.

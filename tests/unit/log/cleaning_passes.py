@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from ottla.log.cleaning.candidates import find_candidate
+from ottla.log.cleaning.chunks import Chunk, open_batches
 from ottla.log.cleaning.cleaner import Cleaner
+from ottla.log.cleaning.key_hashes import PADDING
 from ottla.log.cleaning.pass_plan import CleanerLimits, plan_pass
-from ottla.log.cleaning.rewriting import empty_batch, rewrite_batch
+from ottla.log.cleaning.rewriting import emptied, rewrite_batches
 from ottla.log.partition_log import PartitionLog
-from ottla.records.arrays.layout import Payload, RecordLayout
+from ottla.records.arrays.headers import HeaderColumns
 from ottla.records.batch import read_header
-from ottla.records.scan import read_payload
 
 LIMITS = CleanerLimits(map_bytes=1 << 20, map_load_factor=0.9, buffer_bytes=1 << 16)
 
@@ -32,7 +33,14 @@ def rewritten(batch: bytes, rows: list[int], new_horizon_ms: int | None = None) 
     """The batch with only these of its records, as the cleaner writes it."""
     header = read_header(batch)
     if not rows:
-        return empty_batch(header)
-    payload = read_payload(batch, header)
-    layout = RecordLayout(payload, np.frombuffer(payload, np.uint8), [Payload(header, 0, len(payload))])
-    return rewrite_batch(header, layout, np.array(rows), new_horizon_ms)
+        return bytes(emptied(header).data)
+    octets = np.frombuffer(batch + bytes(PADDING), np.uint8)
+    chunk = Chunk("the batch", memoryview(batch), octets, HeaderColumns.read(octets, np.zeros(1, np.int64)))
+    opened = open_batches(chunk, np.zeros(1, np.int64))
+    starts, ends = opened.bounds(chunk.path)
+    needs_horizon = np.array([new_horizon_ms is not None])
+    result = rewrite_batches(
+        opened, starts[rows], ends[rows], np.array([len(rows)]), needs_horizon, new_horizon_ms or 0
+    )
+    assert int(result.sizes.sum()) == len(result.data)
+    return bytes(result.data)

@@ -224,6 +224,13 @@ class TestTxnIndex:
         index.write_pending()
         assert [entry.producer_id for entry in TransactionIndex(index.path, 0).entries()] == [1, 4]
 
+    def test_what_was_released_is_read_again(self, index: TransactionIndex) -> None:
+        index.write_pending()
+        index.path.write_bytes(index.path.read_bytes()[:34])
+        assert len(index.entries()) == 3
+        index.release()
+        assert [entry.producer_id for entry in index.entries()] == [1]
+
     @pytest.mark.parametrize(
         "damage", [bytes(34), b"\xff" * 34, bytes(33), b"\x00\x01" + bytes(32)], ids=["zero", "ones", "short", "v1"]
     )

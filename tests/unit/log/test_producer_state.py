@@ -112,6 +112,16 @@ class TestIdempotence:
 
 
 class TestTransactions:
+    @pytest.mark.parametrize("commit", [True, False])
+    def test_what_an_ended_transaction_has_stored_is_no_duplicate(self, log: PartitionLog, commit: bool) -> None:
+        assert send(log, transactional(0)) == (0, False)
+        assert send(log, transactional(0)) == (0, True), "its transaction is open"
+        end(log, commit=commit)
+        assert refused(log, transactional(0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert send(log, transactional(1)) == (2, False)
+        assert send(log, transactional(1)) == (2, True)
+        assert refused(log, transactional(0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "nor in the next one"
+
     def test_last_stable_offset(self, log: PartitionLog) -> None:
         append(log)
         send(log, transactional(0))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.base.errors import StartError
 from ottla.log.partition_log import Origin, PartitionLog
 from ottla.log.segment import Segment
 from ottla.log.swap import finish_swaps
@@ -376,3 +380,51 @@ class TestSwaps:
         (log.directory / f"{0:020d}.index.cleaned").write_bytes(b"")
         finish_swaps(log.directory)
         assert self.values(log) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+def old_entry(magic: int, offset: int, value: bytes, codec: int = 0) -> bytes:
+    """A message as brokers before 0.11 stored it: format 1 has a timestamp, format 0 has none."""
+    timestamp = struct.pack(">q", NOW_MS) if magic else b""
+    body = struct.pack(">bb", magic, codec) + timestamp + struct.pack(">ii", -1, len(value)) + value
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("leading_batches", [0, 3])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_records_of_an_old_format_are_refused_by_name_and_left_alone(
+    make_log: MakeLog, magic: int, leading_batches: int, is_clean: bool
+) -> None:
+    log = make_log()
+    for _ in range(leading_batches):
+        append(log)
+    log.close()
+    path = log.segments.active.log.path
+    data = path.read_bytes() + b"".join(old_entry(magic, leading_batches + number, b"old" * 9) for number in range(4))
+    path.write_bytes(data)
+    with pytest.raises(StartError, match=f"records of message format {magic}.*KIP-724"):
+        reopen(log, is_clean=is_clean)
+    assert path.read_bytes() == data
+
+
+def test_a_wrapper_of_compressed_records_of_an_old_format_is_refused(make_log: MakeLog) -> None:
+    log = make_log()
+    log.close()
+    path = log.segments.active.log.path
+    inner = b"".join(old_entry(1, number, b"v") for number in range(3))
+    path.write_bytes(old_entry(1, 2, gzip.compress(inner), codec=1))
+    with pytest.raises(StartError, match="message format 1"):
+        reopen(log, is_clean=True)
+
+
+def test_damage_is_not_taken_for_an_old_format(make_log: MakeLog) -> None:
+    log = make_log()
+    append(log, b"kept")
+    end = log.segments.active.size
+    append(log, b"damaged")
+    log.close()
+    path = log.segments.active.log.path
+    data = bytearray(path.read_bytes())
+    data[end + 16] = 1
+    path.write_bytes(data)
+    assert [record.value for record in read_all(reopen(log, is_clean=False))] == [b"kept"]

@@ -118,6 +118,23 @@ def test_an_empty_segment_is_replaced(make_log: MakeLog) -> None:
     )
 
 
+def test_snapshots_go_with_their_segments(make_log: MakeLog) -> None:
+    log = make_log()
+    for number in range(4):
+        log.append_as_leader(idempotent(number, timestamp=NOW_MS), leader_epoch=0, now_ms=NOW_MS)
+        log.roll(now_ms=NOW_MS)
+
+    def snapshots() -> list[int]:
+        return sorted(int(path.stem) for path in log.directory.glob("*.snapshot"))
+
+    assert (bases(log), snapshots()) == ([0, 1, 2, 3, 4], [1, 2, 3, 4])
+    log.advance_high_watermark(4)
+    log.advance_log_start_offset(2)
+    assert (bases(log), snapshots()) == ([2, 3, 4], [2, 3, 4])
+    assert log.truncate_to(3)
+    assert (bases(log), snapshots()) == ([2], [2, 3])
+
+
 def test_the_old_segment_is_completed(make_log: MakeLog) -> None:
     log = make_log()
     log.append_as_leader(idempotent(0, timestamp=NOW_MS), leader_epoch=0, now_ms=NOW_MS)

@@ -34,6 +34,13 @@ def three_batches() -> bytes:
     return b"".join(build_batch(RECORDS, base_offset=10 * i) for i in range(3))
 
 
+def test_a_batch_that_nobody_has_numbered_says_so() -> None:
+    header = read_header(build_batch(RECORDS))
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+    assert header.partition_leader_epoch == -1
+    assert not header.has_producer_id and header.last_sequence == NO_SEQUENCE
+
+
 def test_every_truncated_prefix_gives_the_whole_batches_before_the_cut() -> None:
     data = three_batches()
     size = len(data) // 3

@@ -85,6 +85,7 @@ def test_a_run_ends_where_a_number_takes_more_bytes() -> None:
 
 def test_a_run_stops_at_the_count_and_below_the_minimum_there_is_none() -> None:
     assert len(run_of(plain(60), count=20)[0]) == 20
+    assert len(run_of(plain(MIN_RUN))[0]) == MIN_RUN
     assert run_of(plain(MIN_RUN - 1))[1] == 0
 
 

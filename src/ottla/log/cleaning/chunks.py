@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -10,20 +11,18 @@ import numpy as np
 from ottla.base.errors import CorruptBatchError
 from ottla.log.cleaning.key_hashes import PADDING
 from ottla.log.file import LogFile
-from ottla.records.arrays.layout import Payload, RecordLayout
-from ottla.records.arrays.varint import Octets
-from ottla.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, iter_headers, read_header
-from ottla.records.compression import Codec
-from ottla.records.faults import raise_cut_short
+from ottla.log.segment import Segment
+from ottla.records.arrays.headers import HeaderColumns, find_batches
+from ottla.records.arrays.layout import Payloads, RecordLayout
+from ottla.records.arrays.starts import find_all_starts
+from ottla.records.arrays.varint import Int64s, Octets
+from ottla.records.batch import CODEC_MASK, CRC_START, HEADER_SIZE, read_header
+from ottla.records.checksum import crc32c
 from ottla.records.scan import read_payload
 
-_MIN_BYTES: Final = 1 << 16
-
-
-class Batch(NamedTuple):
-    position: int
-    """Within its chunk."""
-    header: BatchHeader
+_MIN_BYTES: Final = 4 << 20
+"""In smaller pieces NumPy's own calls would take longer than what they do."""
+_INDEX_ENTRY: Final = np.dtype([("offset", ">i4"), ("position", ">i4")])
 
 
 class Chunk(NamedTuple):
@@ -32,10 +31,39 @@ class Chunk(NamedTuple):
     path: str
     view: memoryview
     octets: Octets
-    batches: list[Batch]
+    headers: HeaderColumns
 
-    def bytes_of(self, batch: Batch) -> memoryview:
-        return self.view[batch.position : batch.position + batch.header.size]
+    def bytes_of(self, number: int) -> memoryview:
+        start = int(self.headers.positions[number])
+        return self.view[start : start + int(self.headers.sizes[number])]
+
+
+class Opened(NamedTuple):
+    """The records of some batches, one batch behind the other in a buffer."""
+
+    headers: HeaderColumns
+    buf: bytes | memoryview
+    octets: Octets
+    payloads: Payloads
+
+    def take(self, numbers: Int64s) -> Opened:
+        """Only these of them."""
+        payloads = Payloads(*(column[numbers] for column in self.payloads))
+        return Opened(self.headers.take(numbers), self.buf, self.octets, payloads)
+
+    def layout(self, path: str) -> RecordLayout:
+        """Where all fields of the records are, and their offsets. Raises CorruptBatchError, with the path."""
+        with _describing(path, self.headers):
+            return RecordLayout(self.buf, self.octets, self.payloads, with_timestamps=False)
+
+    def bounds(self, path: str) -> tuple[Int64s, Int64s]:
+        """Where the records start and end. Raises CorruptBatchError, with the path."""
+        payloads = self.payloads
+        with _describing(path, self.headers):
+            starts = find_all_starts(self.buf, self.octets, payloads.starts, payloads.ends, payloads.counts)
+        ends = np.append(starts[1:], np.int64(0))
+        ends[np.cumsum(payloads.counts) - 1] = payloads.ends
+        return starts, ends
 
 
 class ChunkReader:
@@ -48,29 +76,27 @@ class ChunkReader:
         self._octets: Octets = np.zeros(size + PADDING, np.uint8)
         self._view = memoryview(self._octets.data).cast("B")[:size]
 
-    def read(self, log: LogFile, size: int) -> Iterator[Chunk]:
-        """All batches of the first `size` bytes of a file."""
+    def read(self, segment: Segment) -> Iterator[Chunk]:
+        """All batches of a segment, in their order."""
+        log, size = segment.log, segment.size
+        indexed = _indexed_positions(segment)
         position = 0
         next_offset = -1
         while position < size:
             filled = log.read_into(position, self._view[: min(len(self._view), size - position)])
             view = self._view[:filled]
+            first, last = indexed.searchsorted([position + 1, position + filled])
             try:
-                batches = [Batch(at, header) for at, header in iter_headers(view)]
+                positions = find_batches(view, self._octets, indexed[first:last] - position)
             except CorruptBatchError as e:
                 raise CorruptBatchError(f"{log.path}, from position {position} on: {e.message}") from None
-            if not batches:
+            if not len(positions):
                 self._make_room(log, position, size)
                 continue
-            for batch in batches:
-                if batch.header.base_offset < next_offset:
-                    raise CorruptBatchError(
-                        f"{log.path}: the batch of offset {batch.header.base_offset} follows offset {next_offset - 1}"
-                    )
-                next_offset = batch.header.next_offset
-            yield Chunk(str(log.path), view, self._octets, batches)
-            last = batches[-1]
-            position += last.position + last.header.size
+            headers = HeaderColumns.read(self._octets, positions)
+            next_offset = _check_order(headers, next_offset, log)
+            yield Chunk(str(log.path), view, self._octets, headers)
+            position += int(positions[-1] + headers.sizes[-1])
 
     def _make_room(self, log: LogFile, position: int, size: int) -> None:
         """For a batch that is larger than the buffer."""
@@ -81,30 +107,63 @@ class ChunkReader:
         self._allocate(needed)
 
 
-def open_batches(chunk: Chunk, batches: Sequence[Batch]) -> RecordLayout:
-    """Where the records of these batches of a chunk lie, in one buffer. Raises CorruptBatchError."""
-    for batch in batches:
-        if not crc_is_valid(chunk.bytes_of(batch), batch.header):
-            raise CorruptBatchError(
-                f"{chunk.path}: the batch of offset {batch.header.base_offset} has a wrong checksum"
-            )
+def _indexed_positions(segment: Segment) -> Int64s:
+    """Where batches begin, as far as the index says so. Not from its mapping: it may be made anew meanwhile."""
     try:
-        if all(header.codec is Codec.NONE for _, header in batches):
-            payloads = [Payload(header, at + HEADER_SIZE, at + header.size) for at, header in batches]
-            return RecordLayout(chunk.view, chunk.octets, payloads)
-        parts: list[bytes] = []
-        payloads = []
-        filled = 0
-        for batch in batches:
-            part = read_payload(chunk.bytes_of(batch), batch.header)
-            payloads.append(Payload(batch.header, filled, filled + len(part)))
-            parts.append(part)
-            filled += len(part)
-        parts.append(bytes(PADDING))
-        joined = b"".join(parts)
-        return RecordLayout(joined, np.frombuffer(joined, np.uint8), payloads)
+        entries = segment.offset_index.path.read_bytes()
+    except OSError:
+        entries = b""
+    found = np.frombuffer(entries[: len(entries) // _INDEX_ENTRY.itemsize * _INDEX_ENTRY.itemsize], _INDEX_ENTRY)
+    positions: Int64s = found["position"].astype(np.int64)
+    is_in_order = len(positions) < 2 or bool((np.diff(positions) > 0).all())
+    return positions if is_in_order else np.zeros(0, np.int64)
+
+
+def _check_order(headers: HeaderColumns, next_offset: int, log: LogFile) -> int:
+    """Every batch has to begin behind the one before it. Returns where the last one ends."""
+    after = headers.last_offsets + 1
+    before = np.append(np.int64(next_offset), after[:-1])
+    wrong = np.flatnonzero(headers.base_offsets < before)
+    if len(wrong):
+        raise CorruptBatchError(
+            f"{log.path}: the batch of offset {headers.base_offsets[wrong[0]]} follows offset {before[wrong[0]] - 1}"
+        )
+    return int(after[-1])
+
+
+def open_batches(chunk: Chunk, numbers: Int64s, *, is_checked: bool = False) -> Opened:
+    """The records of these batches of a chunk, decompressed if need be. Raises CorruptBatchError.
+
+    Checksums are compared, unless all of the batches are known to have been checked before.
+    """
+    headers = chunk.headers.take(numbers)
+    starts, ends = headers.positions, headers.positions + headers.sizes
+    view = chunk.view
+    if not is_checked:
+        crcs = [crc32c(view[a:b]) for a, b in zip((starts + CRC_START).tolist(), ends.tolist(), strict=True)]
+        wrong = np.flatnonzero(headers.raw["crc"] != np.array(crcs, np.uint32))
+        if len(wrong):
+            offset = headers.base_offsets[wrong[0]]
+            raise CorruptBatchError(f"{chunk.path}: the batch of offset {offset} has a wrong checksum")
+    if not (headers.attributes & CODEC_MASK).any():
+        return Opened(headers, view, chunk.octets, Payloads.of_columns(headers, starts + HEADER_SIZE, ends))
+    with _describing(chunk.path, headers):
+        parts = [
+            read_payload(chunk.bytes_of(number), headers.header(row)) for row, number in enumerate(numbers.tolist())
+        ]
+    sizes = np.array([len(part) for part in parts], np.int64)
+    ends = np.cumsum(sizes)
+    joined = b"".join((*parts, bytes(PADDING)))
+    return Opened(headers, joined, np.frombuffer(joined, np.uint8), Payloads.of_columns(headers, ends - sizes, ends))
+
+
+@contextmanager
+def _describing(path: str, headers: HeaderColumns) -> Iterator[None]:
+    """Says of damage where it is."""
+    first, last = headers.base_offsets[0], headers.last_offsets[-1]
+    try:
+        yield
     except IndexError:
-        raise_cut_short()
+        raise CorruptBatchError(f"{path}, offsets {first} to {last}: a record is cut short") from None
     except CorruptBatchError as e:
-        first, last = batches[0].header.base_offset, batches[-1].header.last_offset
-        raise CorruptBatchError(f"{chunk.path}, offsets {first} to {last}: {e.message}") from None
+        raise CorruptBatchError(f"{path}, offsets {first} to {last}: {e.message}") from None

@@ -72,12 +72,12 @@ class Cleaner:
         )
 
     def _clean_into(self, segment: Segment, source: Source, survivors: Survivors) -> None:
-        for chunk in self._reader.read(source.segment.log, source.segment.size):
+        for chunk in self._reader.read(source.segment):
             self._went_on(len(chunk.view))
-            pieces, written, end_position = survivors.of_chunk(chunk, segment.size)
-            if written:
-                segment.append_all(pieces, written, end_position)
-                self._throttle(end_position - written[0][0])
+            written = survivors.of_chunk(chunk)
+            if written.pieces:
+                segment.append_all(written.pieces, written.batches_to_note(segment), segment.size + written.size)
+                self._throttle(written.size)
 
     def _complete(self, segment: Segment, group: list[Source], survivors: Survivors) -> None:
         for aborted in survivors.take_aborted():

@@ -5,13 +5,19 @@ Keys are known by their hashes, and found, entered and looked up by the thousand
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ottla.log.cleaning.key_hashes import UInt64s
+from ottla.records.arrays.varint import Int64s
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
 
 _SLOT_BYTES: Final = 24
+_FIELDS, _OFFSET = 3, 2
+"""A slot has the two halves of a hash, and the entry."""
 _SORTED_BYTES: Final = 8
 _MIN_SLOTS: Final = 16
 _ONE: Final = np.uint64(1)
@@ -26,7 +32,7 @@ class OffsetMap:
         slots = _MIN_SLOTS
         while slots * load_factor < keys_max and _bytes_of(2 * slots, load_factor) <= memory_bytes:
             slots *= 2
-        self._table = np.zeros((slots, 3), np.uint64)
+        self._table = np.zeros((slots, _FIELDS), np.uint64)
         self._mask = np.uint64(slots - 1)
         self._keys_max = max(int(slots * load_factor), 1)
         self.key_count = 0
@@ -39,30 +45,37 @@ class OffsetMap:
     def put(self, left: UInt64s, right: UInt64s, entries: UInt64s) -> None:
         """Enter keys, of which no more may be new than there is room for."""
         table = self._table
+        offsets = table.reshape(-1)[_OFFSET:]
         stored = entries + _ONE
         slots = (left & self._mask).view(np.int64)
         while len(slots):
             found = table.take(slots, axis=0)
-            is_free = found[:, 2] == _EMPTY
-            is_here = (found[:, 0] == left) & (found[:, 1] == right) & ~is_free
+            is_here = found[:, 0] == left
+            is_here &= found[:, 1] == right
+            here = np.flatnonzero(is_here)
+            offsets[slots[here] * _FIELDS] = stored[here]
+            if len(here) == len(slots):
+                return
+            waits = np.flatnonzero(~is_here)
+            is_free = found[waits, _OFFSET] == _EMPTY
+            left, right, stored, slots = left[waits], right[waits], stored[waits], slots[waits]
             if is_free.any():
-                at = slots[is_free]
-                mine, others = left[is_free], right[is_free]
-                # Of several that want the same slot the last one gets it, and with it all rows of the same key.
-                table[at] = np.stack((mine, others, stored[is_free]), axis=1)
-                taken = table[at]
-                has_won = (taken[:, 0] == mine) & (taken[:, 1] == others)
-                self.key_count += int(np.count_nonzero(taken[:, 2] == stored[is_free]))
-                is_done = is_here.copy()
-                is_done[is_free] = has_won
-            else:
-                is_done = is_here
-            table[slots[is_here], 2] = stored[is_here]
-            waits = np.flatnonzero(~is_done)
-            left, right, stored = left[waits], right[waits], stored[waits]
-            slots = ((slots[waits].view(np.uint64) + (right | _ONE)) & self._mask).view(np.int64)
+                waits = np.flatnonzero(~self._take(np.flatnonzero(is_free), left, right, stored, slots))
+                left, right, stored, slots = left[waits], right[waits], stored[waits], slots[waits]
+            slots = ((slots.view(np.uint64) + (right | _ONE)) & self._mask).view(np.int64)
 
-    def get(self, left: UInt64s, right: UInt64s) -> tuple[UInt64s, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    def _take(self, rows: Int64s, left: UInt64s, right: UInt64s, stored: UInt64s, slots: Int64s) -> Flags:
+        """Enter the keys of `rows`, whose slots are free. Returns which of all rows are done with."""
+        mine, others, own, at = left[rows], right[rows], stored[rows], slots[rows]
+        # Of several that want the same slot the last one gets it, and with it all rows of the same key.
+        self._table[at] = np.stack((mine, others, own), axis=1)
+        taken = self._table.take(at, axis=0)
+        self.key_count += int(np.count_nonzero(taken[:, _OFFSET] == own))
+        is_done = np.zeros(len(slots), np.bool_)
+        is_done[rows] = (taken[:, 0] == mine) & (taken[:, 1] == others)
+        return is_done
+
+    def get(self, left: UInt64s, right: UInt64s) -> tuple[UInt64s, Flags]:
         """The entry of each key, and whether it has one."""
         table = self._table
         result = np.zeros(len(left), np.uint64)

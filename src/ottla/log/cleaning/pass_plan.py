@@ -37,6 +37,10 @@ class CleaningAbortedError(OttlaError):
     """The log was cut, deleted or closed under the cleaning."""
 
 
+class CleaningEndedError(OttlaError):
+    """The process of a pass was ended by somebody else, as it happens where memory is short."""
+
+
 @dataclass(frozen=True, slots=True)
 class CleanerLimits:
     """What one pass may use."""

@@ -21,6 +21,7 @@ from ottla.log.cleaning.pass_plan import (
     CleanedGroup,
     CleanerLimits,
     CleaningAbortedError,
+    CleaningEndedError,
     Counts,
     PassPlan,
     Source,
@@ -39,6 +40,8 @@ from ottla.log.segment_files import (
 _LOOK_EVERY_MS = 100
 _SIZE = Struct(">I")
 _COMMAND = ("-m", "ottla.log.cleaning.worker")
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
+"""The start of NumPy's threads for linear algebra costs as much as all else that is loaded, and nobody needs them."""
 
 
 class Made(NamedTuple):
@@ -57,6 +60,8 @@ class Done(NamedTuple):
 class Failed(NamedTuple):
     errno: int | None
     reason: str
+    path: str | None = None
+    """What could not be read or written."""
 
 
 Message: TypeAlias = Made | Done | Failed
@@ -118,7 +123,11 @@ class CleaningProcess:
     def groups(self) -> Generator[CleanedGroup, None, None]:
         """Each group that comes must have taken its place, or been discarded, before the next is asked for."""
         process = subprocess.Popen(
-            [sys.executable, *_COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            [sys.executable, *_COMMAND],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env={**_ENVIRONMENT, **os.environ},
         )
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -155,7 +164,7 @@ class CleaningProcess:
                     raise CleaningAbortedError("the log is not there any more as it was")
             more = os.read(fd, size - len(data))
             if not more:
-                raise CleaningFailedError("the process that compacts it has ended")
+                raise CleaningEndedError("the process that compacts it has ended")
             data += more
         return data
 
@@ -178,5 +187,5 @@ class CleaningProcess:
 
 def _error_of(failed: Failed) -> Exception:
     if failed.errno is not None:
-        return OSError(failed.errno, failed.reason)
+        return OSError(failed.errno, failed.reason, failed.path)
     return CleaningFailedError(failed.reason)

@@ -25,7 +25,7 @@ def main() -> None:
     try:
         _run(job)
     except OSError as e:
-        _tell(Failed(e.errno, e.strerror or str(e)))
+        _tell(Failed(e.errno, e.strerror or str(e), None if e.filename is None else str(e.filename)))
     except OttlaError as e:
         _tell(Failed(None, e.message if isinstance(e, KafkaError) else str(e)))
     except Exception as e:

@@ -12,7 +12,10 @@ import numpy.typing as npt
 
 from ottla.base.errors import CorruptBatchError
 from ottla.base.types import ReadBuffer
-from ottla.records.arrays.hop import check_lengths, find_starts
+from ottla.records.arrays.headers import HeaderColumns
+from ottla.records.arrays.heads import read_heads
+from ottla.records.arrays.hop import check_lengths
+from ottla.records.arrays.starts import find_all_starts
 from ottla.records.arrays.varint import Int64s, Octets, read_varints
 from ottla.records.batch import LOG_APPEND_TIME_BIT, BatchHeader
 from ottla.records.faults import raise_negative_length
@@ -28,6 +31,52 @@ class Payload(NamedTuple):
     end: int
 
 
+class Payloads(NamedTuple):
+    """The same for many batches, a column for each field that their records need."""
+
+    starts: Int64s
+    ends: Int64s
+    counts: Int64s
+    base_offsets: Int64s
+    last_offset_deltas: Int64s
+    base_timestamps: Int64s
+    max_timestamps: Int64s
+    attributes: Int64s
+
+    @classmethod
+    def of(cls, payloads: list[Payload]) -> Payloads:
+        headers = [payload.header for payload in payloads]
+        return cls(
+            _column([payload.start for payload in payloads]),
+            _column([payload.end for payload in payloads]),
+            _column([header.record_count for header in headers]),
+            _column([header.base_offset for header in headers]),
+            _column([header.last_offset_delta for header in headers]),
+            _column([header.base_timestamp for header in headers]),
+            _column([header.max_timestamp for header in headers]),
+            _column([header.attributes for header in headers]),
+        )
+
+    @classmethod
+    def of_columns(cls, headers: HeaderColumns, starts: Int64s, ends: Int64s) -> Payloads:
+        return cls(
+            starts,
+            ends,
+            headers.record_counts,
+            headers.base_offsets,
+            headers.last_offset_deltas,
+            headers.base_timestamps,
+            headers.max_timestamps,
+            headers.attributes,
+        )
+
+    def with_records(self) -> Payloads:
+        """Without batches that compaction has emptied: they are batches, but have no rows to repeat anything for."""
+        if not self.counts.size or int(self.counts.min()) > 0:
+            return self
+        return Payloads(*(column[self.counts > 0] for column in self))
+
+
 class Numbers:
     """The numbers of all records as arrays."""
 
@@ -38,15 +87,16 @@ class Numbers:
     """The lowest; so the last is the highest."""
     last_offset: int
 
-    def take(self, offset_deltas: Int64s, timestamp_deltas: Int64s, payloads: list[Payload], counts: Int64s) -> None:
-        # A batch that compaction has emptied is still a batch, but has no rows to repeat anything for.
-        headers = [payload.header for payload in payloads if payload.header.record_count]
-        counts = counts[counts > 0]
-        _check_offsets(offset_deltas, headers, counts)
-        self.offsets = _repeat([header.base_offset for header in headers], counts) + offset_deltas
-        self.timestamps = _timestamps(timestamp_deltas, headers, counts)
-        self.timestamp_types = np.repeat(np.array([int(header.timestamp_type) for header in headers], np.int32), counts)
+    def take(self, offset_deltas: Int64s, timestamp_deltas: Int64s, payloads: Payloads) -> None:
+        payloads = payloads.with_records()
+        self.take_offsets(offset_deltas, payloads)
+        self.timestamps = timestamps_of(timestamp_deltas, payloads, payloads.counts)
+        by_broker = (payloads.attributes & LOG_APPEND_TIME_BIT != 0).astype(np.int32)
+        self.timestamp_types = np.repeat(by_broker, payloads.counts)
 
+    def take_offsets(self, offset_deltas: Int64s, payloads: Payloads) -> None:
+        _check_offsets(offset_deltas, payloads)
+        self.offsets = np.repeat(payloads.base_offsets, payloads.counts) + offset_deltas
         self.first_offset = int(self.offsets.min()) if self.offsets.size else 0
         self.last_offset = int(self.offsets.max()) if self.offsets.size else -1
 
@@ -59,34 +109,27 @@ class Numbers:
 class RecordLayout(Numbers):
     """The fields of any records: for keys and values, arrays of where they start and how long they are."""
 
-    def __init__(self, buf: ReadBuffer, octets: Octets, payloads: list[Payload]) -> None:
+    def __init__(self, buf: ReadBuffer, octets: Octets, payloads: Payloads, *, with_timestamps: bool = True) -> None:
         self.buf = buf
         self.octets = octets
-        counts = record_counts(payloads)
-        lasts = np.cumsum(counts)
-        starts = np.empty(int(lasts[-1]) if payloads else 0, np.int64)
-        for payload, last in zip(payloads, lasts.tolist(), strict=True):
-            count = payload.header.record_count
-            if count != 1:
-                find_starts(buf, self.octets, payload.start, payload.end, starts[last - count : last])
-        # Batches of one record are common, and need nobody to look for it.
-        alone = lasts[counts == 1] - 1
-        starts[alone] = [payload.start for payload in payloads if payload.header.record_count == 1]
-        lengths, at = read_varints(octets, starts, 32)
-        check_lengths(lengths)
-        self.starts = starts
-        self.ends = at + lengths
-        if (self.ends[alone] != [payload.end for payload in payloads if payload.header.record_count == 1]).any():
+        self.payloads = payloads
+        counts = payloads.counts
+        self.starts = find_all_starts(buf, octets, payloads.starts, payloads.ends, counts)
+        heads = read_heads(octets, self.starts)
+        check_lengths(heads.lengths)
+        self.ends = heads.body_starts + heads.lengths
+        is_alone = counts == 1
+        if (self.ends[(np.cumsum(counts) - 1)[is_alone]] != payloads.ends[is_alone]).any():
             raise CorruptBatchError("a record does not end where its batch does")
-        self.timestamp_starts = at + 1
-        timestamp_deltas, self.delta_starts = read_varints(octets, self.timestamp_starts, 64)
-        offset_deltas, at = read_varints(octets, self.delta_starts, 32)
-        self.key_lengths, self.key_starts = read_varints(octets, at, 32)
+        self.key_lengths, self.key_starts = heads.key_lengths, heads.key_starts
         at = _after(self.key_starts, self.key_lengths, "key")
         self.value_lengths, self.value_starts = read_varints(octets, at, 32)
         self.header_starts = _after(self.value_starts, self.value_lengths, "value")
         self._check_ends()
-        self.take(offset_deltas, timestamp_deltas, payloads, counts)
+        if with_timestamps:
+            self.take(heads.offset_deltas, heads.timestamp_deltas, payloads)
+        else:
+            self.take_offsets(heads.offset_deltas, payloads.with_records())
 
     def _check_ends(self) -> None:
         """A record without headers ends with their count, a zero; the others have room for their headers at least."""
@@ -100,8 +143,8 @@ class RecordLayout(Numbers):
             raise CorruptBatchError("a record does not end where its length says")
 
 
-def record_counts(payloads: list[Payload]) -> Int64s:
-    return np.array([payload.header.record_count for payload in payloads], np.int64)
+def _column(values: list[int]) -> Int64s:
+    return np.array(values, np.int64)
 
 
 def _after(starts: Int64s, lengths: Int64s, what: str) -> Int64s:
@@ -111,35 +154,32 @@ def _after(starts: Int64s, lengths: Int64s, what: str) -> Int64s:
     return starts + (lengths if smallest >= 0 else np.maximum(lengths, 0))
 
 
-def _repeat(values: list[int], counts: Int64s) -> Int64s:
-    return np.repeat(np.array(values, np.int64), counts)
-
-
-def _check_offsets(deltas: Int64s, headers: list[BatchHeader], counts: Int64s) -> None:
+def _check_offsets(deltas: Int64s, payloads: Payloads) -> None:
     if not deltas.size:
         return
-    lasts = np.cumsum(counts) - 1
-    firsts = lasts - counts + 1
+    lasts = np.cumsum(payloads.counts) - 1
+    firsts = lasts - payloads.counts + 1
     steps = np.empty_like(deltas)
     steps[1:] = deltas[1:] - deltas[:-1]
     steps[firsts] = deltas[firsts] + 1
     if int(steps.min()) < 1:
         raise CorruptBatchError("the offset deltas of a batch do not rise from record to record")
-    if any(header.last_offset > MAX_INT64 for header in headers):
+    if (payloads.base_offsets > MAX_INT64 - payloads.last_offset_deltas).any():
         raise CorruptBatchError("a batch has offsets beyond 64 bits")
-    if (deltas[lasts] > np.array([header.last_offset_delta for header in headers], np.int64)).any():
+    if (deltas[lasts] > payloads.last_offset_deltas).any():
         raise CorruptBatchError("a record has an offset beyond the last one of its batch")
 
 
-def _timestamps(deltas: Int64s, headers: list[BatchHeader], counts: Int64s) -> Int64s:
-    bases = _repeat([header.base_timestamp for header in headers], counts)
-    timestamps = bases + deltas
+def timestamps_of(deltas: Int64s, payloads: Payloads, counts: Int64s) -> Int64s:
+    """Of records, so many of each batch, whose timestamps say `deltas`."""
+    bases = np.repeat(payloads.base_timestamps, counts)
+    timestamps: Int64s = bases + deltas
     # Both terms have the sign the sum has not: it went round.
     overflows = ((bases ^ timestamps) & (deltas ^ timestamps)) < 0
-    appended = [bool(header.attributes & LOG_APPEND_TIME_BIT) for header in headers]
-    if any(appended):
-        by_broker = np.repeat(np.array(appended), counts)
-        timestamps = np.where(by_broker, _repeat([header.max_timestamp for header in headers], counts), timestamps)
+    appended = payloads.attributes & LOG_APPEND_TIME_BIT != 0
+    if appended.any():
+        by_broker = np.repeat(appended, counts)
+        timestamps = np.where(by_broker, np.repeat(payloads.max_timestamps, counts), timestamps)
         overflows &= ~by_broker
     if overflows.any():
         raise CorruptBatchError("the timestamp of a record does not fit 64 bits")

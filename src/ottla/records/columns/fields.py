@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ottla.base.types import ReadBuffer
-from ottla.records.arrays.layout import MAX_INT64, Numbers, Payload, RecordLayout, record_counts
+from ottla.records.arrays.layout import MAX_INT64, Numbers, Payload, Payloads, RecordLayout
 from ottla.records.arrays.varint import Int64s, Octets
 from ottla.records.batch import LOG_APPEND_TIME_BIT, BatchHeader
 from ottla.records.columns.headers import read_header_columns
@@ -88,7 +88,7 @@ def read_fields(
     found = None if has_headers else _read_run_fields(buf, octets, payloads)
     if found is not None and found.are_within(start_offset, end_offset):
         return found
-    fields = Fields(buf, octets, payloads)
+    fields = Fields(buf, octets, Payloads.of(payloads))
     if not fields.are_within(start_offset, end_offset):
         fields.cut(start_offset, end_offset)
     return fields
@@ -114,7 +114,7 @@ def _read_run_fields(buf: ReadBuffer, octets: Octets, payloads: list[Payload]) -
     if has_no_gaps:
         fields.take_as_they_come(offset_deltas, timestamp_deltas, [payload.header for payload in payloads])
     else:
-        fields.take(offset_deltas, timestamp_deltas, payloads, record_counts(payloads))
+        fields.take(offset_deltas, timestamp_deltas, Payloads.of(payloads))
     return fields
 
 
