@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,17 +28,31 @@ _numbers = itertools.count()
 
 
 class ZooKeeperProcesses:
-    """An ensemble. `start` waits until it serves; servers are numbered from 1 on."""
+    """An ensemble. `start` waits until it serves; servers are numbered from 1 on.
 
-    def __init__(self, directory: Path, *, nodes: int = 1, settings: Mapping[str, str] | None = None) -> None:
+    `given` are servers elsewhere than on loopback; `prefix` makes the command that runs the one of this number there.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        nodes: int = 1,
+        settings: Mapping[str, str] | None = None,
+        java_options: str = "",
+        given: Sequence[Server] = (),
+        prefix: Callable[[int], list[str]] = lambda number: [],
+    ) -> None:
         self._directory = directory
-        self._settings = {"tickTime": str(_TICK_MS), **(settings or {})}
-        self.servers = servers(nodes, free_ports(3 * nodes))
+        self._environment = {**os.environ, "JAVA_TOOL_OPTIONS": java_options}
+        self.settings = {"tickTime": str(_TICK_MS), **(settings or {})}
+        self._prefix = prefix
+        self.servers = list(given) or servers(nodes, free_ports(3 * nodes))
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
     def connect(self) -> str:
-        return ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+        return ",".join(f"{server.host}:{server.port}" for server in self.servers)
 
     def new_cluster(self) -> str:
         """A `zookeeper.connect` with a path that nobody uses yet."""
@@ -53,10 +67,14 @@ class ZooKeeperProcesses:
     def start_one(self, number: int, *extra_jars: str) -> None:
         server = self.servers[number - 1]
         directory = self._directory / f"server-{number}"
-        settings = write_settings(server, self.servers, directory, self._settings)
+        settings = write_settings(server, self.servers, directory, self.settings)
         with self._log_file(number).open("ab") as log:
             self._running[number] = subprocess.Popen(
-                command(settings, *extra_jars), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                [*self._prefix(number), *command(settings, *extra_jars)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=self._environment,
             )
 
     def wait_until_serving(self) -> None:
@@ -90,7 +108,7 @@ class ZooKeeperProcesses:
 
 def _ask(server: Server) -> bytes:
     answer = b""
-    with suppress(OSError), socket.create_connection(("127.0.0.1", server.port), 1) as connection:
+    with suppress(OSError), socket.create_connection((server.host, server.port), 1) as connection:
         connection.sendall(b"srvr")
         while part := connection.recv(65_536):
             answer += part

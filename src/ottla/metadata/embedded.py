@@ -97,8 +97,8 @@ class EmbeddedStore:
         )
         return committed
 
-    def watch(self, path: str, watcher: Watcher) -> Callable[[], None]:
-        end = self._shared.watchers.add(path, watcher)
+    def watch(self, path: str, watcher: Watcher, *, depth: int | None = None) -> Callable[[], None]:
+        end = self._shared.watchers.add(path, watcher, depth)
         self._end_watches.append(end)
         return end
 

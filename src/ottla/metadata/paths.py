@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeGuard
 from urllib.parse import quote
 
 from ottla.base.errors import OttlaError
-from ottla.base.types import NIL_UUID, Endpoint, Uuid, uuid_from_text, uuid_to_text
+from ottla.base.types import NIL_UUID, Endpoint, TopicPartition, Uuid, uuid_from_text, uuid_to_text
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -20,6 +22,10 @@ CONFIG_GROUPS = "/config/groups"
 """Kafka on ZooKeeper has no settings of groups, so this path is ours; it is like those of topics."""
 CONFIG_CHANGES = "/config/changes"
 DELETE_TOPICS = "/admin/delete_topics"
+REASSIGNMENTS = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+"""These two are there only while old tools want something."""
+ISR_CHANGES = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 CLUSTER_ID = "/cluster/id"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
@@ -40,7 +46,7 @@ PERSISTENT_PATHS = (
     "/config/ips",
     "/admin",
     DELETE_TOPICS,
-    "/isr_change_notification",
+    ISR_CHANGES,
     LOG_DIR_EVENTS,
     PRODUCER_ID_BLOCK,
     "/cluster",
@@ -86,6 +92,8 @@ def _load(data: bytes) -> _Fields:
         value = json.loads(data)
     except ValueError as e:
         raise MalformedNodeError(f"it holds no JSON: {e}") from None
+    except RecursionError:
+        raise MalformedNodeError("it holds no JSON: it is nested too deeply") from None
     if not isinstance(value, dict):
         raise MalformedNodeError("it holds no JSON object")
     return _Fields(value)
@@ -94,13 +102,13 @@ def _load(data: bytes) -> _Fields:
 class _Fields(dict[str, Any]):
     """Those of a node's JSON, each of the kind it should be. Unknown ones are left alone."""
 
-    def integer(self, name: str) -> int:
+    def integer(self, name: str, *, bits: int = 32) -> int:
         value = self.get(name)
         # Some numbers are written as text.
-        if isinstance(value, str) and value.lstrip("-").isdecimal():
-            return int(value)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise MalformedNodeError(f"its {name} is no whole number")
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
+            value = int(value)
+        if not _is_integer(value, bits):
+            raise MalformedNodeError(f"its {name} is no whole number of {bits} bits")
         return value
 
     def integers(self, name: str) -> list[int]:
@@ -108,26 +116,55 @@ class _Fields(dict[str, Any]):
 
     def text(self, name: str) -> str:
         value = self.get(name)
-        if not isinstance(value, str):
+        if not _is_text(value):
             raise MalformedNodeError(f"its {name} is no text")
         return value
 
     def texts(self, name: str) -> dict[str, str]:
         value = self.get(name)
-        if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        if not isinstance(value, dict) or not all(map(_is_text, (*value.keys(), *value.values()))):
             raise MalformedNodeError(f"its {name} is no object of texts")
         return value
+
+    def text_list(self, name: str) -> list[str]:
+        value = self.get(name)
+        if not isinstance(value, list) or not all(map(_is_text, value)):
+            raise MalformedNodeError(f"its {name} are no list of texts")
+        return value
+
+    def entries(self, name: str) -> list[_Fields]:
+        value = self.get(name)
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise MalformedNodeError(f"its {name} is no list of objects")
+        return [_Fields(each) for each in value]
 
     def replicas(self, name: str) -> dict[int, list[int]]:
         """Lists of brokers by partition; empty if it is missing, as it is in older versions."""
         value = self.get(name, {})
-        if not isinstance(value, dict) or not all(key.isdecimal() for key in value):
+        if not isinstance(value, dict) or not all(map(_is_partition, value)):
             raise MalformedNodeError(f"its {name} are not lists by partition")
         return {int(partition): _integers(replicas, name) for partition, replicas in value.items()}
 
 
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
+
+
+def _is_integer(value: object, bits: int) -> TypeGuard[int]:
+    """Others can be stored, but no broker could be told of them."""
+    return type(value) is int and -(1 << bits - 1) <= value < 1 << bits - 1
+
+
+def _is_partition(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None and _is_integer(number := int(text), 32) and number >= 0
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    """JSON can hold halves of characters, which cannot be sent."""
+    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
+
+
 def _integers(value: object, name: str) -> list[int]:
-    if not isinstance(value, list) or not all(type(each) is int for each in value):
+    if not isinstance(value, list) or not all(_is_integer(each, 32) for each in value):
         raise MalformedNodeError(f"its {name} are not lists of numbers")
     return value
 
@@ -140,6 +177,8 @@ class BrokerNode(NamedTuple):
     rack: str | None
     first_epoch: int | None = None
     """Of a process that has lost a session and registers again: the epoch of its first registration."""
+    was_stopped_cleanly: bool = False
+    """Before this process was started: it has all it had then. Kafka's brokers do not say."""
 
     def encode(self, now_ms: int) -> bytes:
         plain = next((e for e, protocol in self.endpoints if protocol == "PLAINTEXT"), None)
@@ -157,6 +196,8 @@ class BrokerNode(NamedTuple):
             value["rack"] = self.rack
         if self.first_epoch is not None:
             value["first_epoch"] = self.first_epoch
+        if self.was_stopped_cleanly:
+            value["clean_shutdown"] = True
         return _dump(value)
 
     @classmethod
@@ -167,13 +208,18 @@ class BrokerNode(NamedTuple):
         if "endpoints" not in value:
             return cls([(Endpoint("PLAINTEXT", value.text("host"), value.integer("port")), "PLAINTEXT")], None)
         endpoints = []
-        for text in value["endpoints"]:
-            listener, _, address = str(text).partition("://")
+        for text in value.text_list("endpoints"):
+            listener, _, address = text.partition("://")
             host, _, port = address.rpartition(":")
-            if not port.isdecimal():
+            if not re.fullmatch("[0-9]{1,5}", port):
                 raise MalformedNodeError(f"its endpoint {text!r} is no address")
             endpoints.append((Endpoint(listener, host.strip("[]"), int(port)), protocols.get(listener, listener)))
-        return cls(endpoints, value.get("rack"), value.get("first_epoch"))
+        return cls(
+            endpoints,
+            None if value.get("rack") is None else value.text("rack"),
+            None if value.get("first_epoch") is None else value.integer("first_epoch", bits=64),
+            value.get("clean_shutdown") is True,
+        )
 
 
 def _bracketed(host: str) -> str:
@@ -204,6 +250,7 @@ class TopicNode(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> TopicNode:
+        """Raises MalformedNodeError also for assignments that no topic can have."""
         value = _load(data)
         try:
             topic_id = uuid_from_text(value.text("topic_id")) if "topic_id" in value else NIL_UUID
@@ -211,9 +258,15 @@ class TopicNode(NamedTuple):
             raise MalformedNodeError("its topic_id is none") from None
         if "partitions" not in value:
             raise MalformedNodeError("it has no partitions")
+        partitions = value.replicas("partitions")
+        for index, replicas in partitions.items():
+            if not replicas:
+                raise MalformedNodeError(f"its partition {index} has no replicas")
+            if min(replicas) < 0 or len(set(replicas)) < len(replicas):
+                raise MalformedNodeError(f"its partition {index} has the replicas {replicas}")
         return cls(
             topic_id,
-            value.replicas("partitions"),
+            partitions,
             value.replicas("adding_replicas"),
             value.replicas("removing_replicas"),
         )
@@ -257,6 +310,14 @@ def decode_controller(data: bytes) -> int:
     return _load(data).integer("brokerid")
 
 
+def decode_controller_epoch(data: bytes) -> int:
+    """A number and nothing else."""
+    text = data.decode(errors="replace")
+    if not _NUMBER.fullmatch(text) or not _is_integer(int(text), 32):
+        raise MalformedNodeError(f"{text!r} is no whole number of 32 bits")
+    return int(text)
+
+
 def encode_log_dir_event(broker_id: int) -> bytes:
     return _dump({"version": 1, "broker": broker_id, "event": _LOG_DIR_FAILURE})
 
@@ -264,6 +325,25 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 def decode_log_dir_event(data: bytes) -> int:
     """The broker that a directory has failed of."""
     return _load(data).integer("broker")
+
+
+def encode_reassignments(moves: Mapping[TopicPartition, Iterable[int]]) -> bytes:
+    listed = [{"topic": tp.topic, "partition": tp.partition, "replicas": list(moves[tp])} for tp in moves]
+    return _dump({"version": 1, "partitions": listed})
+
+
+def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    """Which replicas somebody wants partitions to have."""
+    return {_partition(entry): tuple(entry.integers("replicas")) for entry in _load(data).entries("partitions")}
+
+
+def decode_partitions(data: bytes) -> list[TopicPartition]:
+    """Those that leaders are to be elected of, or whose in-sync sets have changed."""
+    return [_partition(entry) for entry in _load(data).entries("partitions")]
+
+
+def _partition(entry: _Fields) -> TopicPartition:
+    return TopicPartition(entry.text("topic"), entry.integer("partition"))
 
 
 def encode_config(config: dict[str, str]) -> bytes:
@@ -307,4 +387,4 @@ def encode_producer_id_block(broker_id: int, first: int, last: int) -> bytes:
 
 def decode_producer_id_block(data: bytes) -> tuple[int, int]:
     value = _load(data)
-    return value.integer("block_start"), value.integer("block_end")
+    return value.integer("block_start", bits=64), value.integer("block_end", bits=64)

@@ -157,8 +157,9 @@ class MetadataStore(Protocol):
         StoreFailedError if the store cannot say that it did it: it may have, all the same.
         """
 
-    def watch(self, path: str, watcher: Watcher) -> Callable[[], None]:
-        """Tells `watcher` of every change at or below `path`, whoever made it; the result ends the watch."""
+    def watch(self, path: str, watcher: Watcher, *, depth: int | None = None) -> Callable[[], None]:
+        """Tells `watcher` of every change at or below `path`, whoever made it; the result ends the watch. With `depth`
+        only of nodes that are at most so many levels below."""
 
     def on_session(self, listener: SessionListener) -> None:
         """Tells `listener` of all that becomes of the session but its end by `close`."""

@@ -103,6 +103,25 @@ def test_children_tree_and_sequences(stores: Stores) -> None:
     stores.run(scenario)
 
 
+def test_watchers_hear_of_as_many_levels_as_they_want(stores: Stores) -> None:
+    async def scenario() -> None:
+        store = await stores.session()
+        await store.commit([Create("/a"), Create("/a/b"), Create("/a/b/c")])
+        heard: dict[int, set[str]] = {0: set(), 1: set(), 2: set()}
+        for depth, paths in heard.items():
+            store.watch("/a", paths.add, depth=depth)
+        await store.get("/a")
+        # One after the other: between two looks changes may come together.
+        for path in ("/a/b/c", "/a/b", "/a"):
+            await store.commit([Set(path, b"new")])
+            await store.get(path)
+        await store.commit([Create("/a/d")])
+        await until(lambda: heard[2] == {"/a", "/a/b", "/a/b/c", "/a/d"} and heard[1] == {"/a", "/a/b", "/a/d"})
+        assert heard[0] == {"/a"}
+
+    stores.run(scenario)
+
+
 def test_watchers_hear_of_changes_below_their_path_only(stores: Stores) -> None:
     async def scenario() -> None:
         store = await stores.session()

@@ -25,18 +25,19 @@ PROTOCOLS = st.sampled_from(("PLAINTEXT", "SSL"))
         unique_by=lambda pair: pair[0].listener,
     ),
     rack=st.none() | st.text(),
-    first_epoch=st.none() | st.integers(0),
+    first_epoch=st.none() | st.integers(0, 2**63 - 1),
+    is_clean=st.booleans(),
 )
 def test_a_broker_is_read_as_it_was_written(
-    endpoints: list[tuple[Endpoint, str]], rack: str | None, first_epoch: int | None
+    endpoints: list[tuple[Endpoint, str]], rack: str | None, first_epoch: int | None, is_clean: bool
 ) -> None:
-    node = BrokerNode(endpoints, rack, first_epoch)
+    node = BrokerNode(endpoints, rack, first_epoch, is_clean)
     data = node.encode(5)
     assert BrokerNode.decode(data) == node
     value = json.loads(data)
     assert (value["version"], value["timestamp"], value.get("rack")) == (5, "5", rack)
     assert ("rack" in value) == (rack is not None)
-    assert ("first_epoch" in value) == (first_epoch is not None)
+    assert ("first_epoch" in value, "clean_shutdown" in value) == (first_epoch is not None, is_clean)
     plain = [(endpoint.host, endpoint.port) for endpoint, protocol in endpoints if protocol == "PLAINTEXT"]
     assert (value["host"], value["port"]) == (plain[0] if plain else (None, -1))
 
@@ -118,6 +119,21 @@ def test_names_that_could_be_mistaken_for_paths_are_quoted() -> None:
         (TopicNode.decode, b'{"partitions":{"x":[1]}}', "its partitions are not lists by partition"),
         (TopicNode.decode, b'{"partitions":{"0":["1"]}}', "its partitions are not lists of numbers"),
         (TopicNode.decode, b'{"partitions":{},"topic_id":"short"}', "its topic_id is none"),
+        (TopicNode.decode, b'{"partitions":{"0":[]}}', "its partition 0 has no replicas"),
+        (TopicNode.decode, b'{"partitions":{"0":[1,1]}}', r"its partition 0 has the replicas \[1, 1\]"),
+        (TopicNode.decode, b'{"partitions":{"0":[-1]}}', r"its partition 0 has the replicas \[-1\]"),
+        (TopicNode.decode, b'{"partitions":{"2147483648":[1]}}', "its partitions are not lists by partition"),
+        (TopicNode.decode, b'{"partitions":{"0":[2147483648]}}', "its partitions are not lists of numbers"),
+        pytest.param(TopicNode.decode, b"[" * 100_000, "it is nested too deeply", id="nested"),
+        (PartitionStateNode.decode, b'{"leader":"--1","isr":[]}', "its leader is no whole number"),
+        (PartitionStateNode.decode, b'{"leader":2147483648,"isr":[]}', "its leader is no whole number"),
+        (BrokerNode.decode, b'{"endpoints":5}', "its endpoints are no list of texts"),
+        (BrokerNode.decode, b'{"endpoints":["SSL://h:1"],"rack":7}', "its rack is no text"),
+        (BrokerNode.decode, b'{"endpoints":["SSL://h:1"],"first_epoch":"x"}', "its first_epoch is no whole number"),
+        (BrokerNode.decode, b'{"endpoints":["SSL://h:123456"]}', "is no address"),
+        (paths.decode_controller_epoch, b"", "'' is no whole number"),
+        (paths.decode_controller_epoch, b"seven", "'seven' is no whole number"),
+        (paths.decode_controller_epoch, b"2147483648", "is no whole number of 32 bits"),
         (PartitionStateNode.decode, b'{"leader":true,"isr":[]}', "its leader is no whole number"),
         (BrokerNode.decode, b'{"endpoints":["here"],"listener_security_protocol_map":{}}', "'here' is no address"),
         (BrokerNode.decode, b'{"host":null}', "its host is no text"),
@@ -129,6 +145,70 @@ def test_names_that_could_be_mistaken_for_paths_are_quoted() -> None:
 def test_what_a_node_should_not_hold_is_named(decode: Callable[[bytes], Any], data: bytes, words: str) -> None:
     with pytest.raises(paths.MalformedNodeError, match=words):
         decode(data)
+
+
+NODES: list[tuple[Callable[[bytes], object], dict[str, Any]]] = [
+    (TopicNode.decode, json.loads(TOPIC.encode())),
+    (PartitionStateNode.decode, json.loads(STATE.encode())),
+    (
+        BrokerNode.decode,
+        {
+            **json.loads(BrokerNode([(Endpoint("SSL", "h", 1), "SSL")], "r", 5).encode(5)),
+            "listener_security_protocol_map": {"SSL": "SSL"},
+        },
+    ),
+    (paths.decode_controller, json.loads(paths.encode_controller(2, 5))),
+    (paths.decode_config, {"version": 1, "config": {"a": "1"}}),
+    (paths.decode_config_change, {"version": 1, "entity_path": "a", "entity_type": "topics", "entity_name": "t"}),
+    (paths.decode_cluster_id, {"version": "1", "id": "x"}),
+    (paths.decode_producer_id_block, json.loads(paths.encode_producer_id_block(2, 1000, 1999))),
+    (paths.decode_log_dir_event, json.loads(paths.encode_log_dir_event(2))),
+    (paths.decode_partitions, {"version": 1, "partitions": [{"topic": "t", "partition": 0}]}),
+    (paths.decode_reassignments, {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}),
+]
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(("-", "٣", "9" * 5000))
+GARBAGE = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)
+
+
+@pytest.mark.parametrize(("decode", "good"), NODES)
+@given(data=st.data())
+def test_whatever_a_node_holds_it_is_read_or_named(
+    decode: Callable[[bytes], object], good: dict[str, Any], data: st.DataObject
+) -> None:
+    """Any field, or the whole, replaced by anything that JSON can say; and what is read can be sent to brokers."""
+    name = data.draw(st.sampled_from([*good, None]))
+    garbage = data.draw(GARBAGE)
+    text = json.dumps(garbage if name is None else {**good, name: garbage})
+    decode(json.dumps({**good, "unknown": garbage}).encode())
+    try:
+        found = decode(text.encode())
+    except paths.MalformedNodeError as e:
+        assert str(e)
+    else:
+        assert_sendable(found)
+
+
+@given(st.binary())
+def test_what_is_no_json_is_named(data: bytes) -> None:
+    for decode in (*(decode for decode, _ in NODES), paths.decode_controller_epoch):
+        try:
+            decode(data)
+        except paths.MalformedNodeError as e:
+            assert str(e)
+
+
+def assert_sendable(value: Any) -> None:
+    match value:
+        case int():
+            assert -(2**63) <= value < 2**63
+        case str():
+            value.encode()
+        case dict():
+            for each in (*value.keys(), *value.values()):
+                assert_sendable(each)
+        case list() | tuple():
+            for each in value:
+                assert_sendable(each)
 
 
 def test_nodes_of_older_versions_are_read() -> None:

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kazoo.exceptions import UnimplementedError
 
 from ottla.base.errors import InvalidConfigError, StartError
 from ottla.metadata.store import (
@@ -22,6 +23,7 @@ from ottla.metadata.store import (
     StoreFailedError,
 )
 from ottla.metadata.zookeeper.address import EnsembleAddress
+from ottla.metadata.zookeeper.multi_read import MultiRead
 from ottla.metadata.zookeeper.security import Credentials, Security, TlsFiles
 from ottla.metadata.zookeeper.store import SessionOptions, ZooKeeperStore
 from tests.ports import free_ports
@@ -176,6 +178,70 @@ def test_no_change_is_missed_however_fast_they_come(zookeeper: ZooKeeperProcesse
     run_async(scenario())
 
 
+def test_a_node_that_comes_and_goes_is_told_of(zookeeper: ZooKeeperProcesses) -> None:
+    """Whoever lost against it, and has read it before it went, would wait for ever."""
+
+    async def scenario() -> None:
+        address = zookeeper.new_cluster()
+        watching, writing = await connect(address), await connect(address)
+        told: list[str] = []
+        watching.watch("/role", told.append)
+        await watching.get("/role")
+        for _ in range(20):
+            told.clear()
+            await asyncio.gather(writing.commit([Create("/role")]), writing.commit([Delete("/role")]))
+            await until(lambda: "/role" in told)
+            await watching.get("/role")
+        await watching.close()
+        await writing.close()
+
+    run_async(scenario())
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["3.6 or newer", "older"])
+def test_thousands_of_nodes_are_read_by_few_requests(
+    zookeeper: ZooKeeperProcesses, monkeypatch: pytest.MonkeyPatch, is_old: bool
+) -> None:
+    """Of a server that knows no request for many nodes each is asked for alone, but without waiting for the last."""
+
+    async def scenario() -> None:
+        store = await connect(zookeeper.new_cluster())
+        expected = {"/t": b""}
+        await store.commit([Create("/t")])
+        for topic in range(20):
+            parts = {f"/t/{topic}/{index}": b"%d" % (1000 * topic + index) for index in range(100)}
+            await store.commit([Create(f"/t/{topic}"), *(Create(path, data) for path, data in parts.items())])
+            expected |= {f"/t/{topic}": b"", **parts}
+        sent: list[object] = []
+        unanswered_max = 0
+        send = store._send
+
+        def counted(request: object) -> object:
+            nonlocal unanswered_max
+            sent.append(request)
+            result = send(request)
+            unanswered_max = max(unanswered_max, len(store._requests._sent))
+            if is_old and isinstance(request, MultiRead):
+                result = store._handler.async_result()
+                result.set_exception(UnimplementedError())
+            return result
+
+        monkeypatch.setattr(store, "_send", counted)
+        nodes = await store.tree("/t")
+        assert {path: node.data for path, node in nodes.items()} == expected
+        if is_old:
+            assert len(expected) <= len(sent) < 1.2 * len(expected)
+            assert unanswered_max == SessionOptions().max_in_flight
+            sent.clear()
+            await store.tree("/t")
+            assert not any(isinstance(request, MultiRead) for request in sent), "it is not asked twice"
+        else:
+            assert len(sent) < len(expected) / 100
+        await store.close()
+
+    run_async(scenario())
+
+
 def test_who_has_no_credentials_may_look_at_most(zookeeper: ZooKeeperProcesses) -> None:
     async def scenario() -> None:
         address = zookeeper.new_cluster()
@@ -217,8 +283,11 @@ def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
         Security(tls=TlsFiles(trusted=str(tmp_path / "trust.pem"))).tls_context()
 
 
-_NETTY = tuple(f"netty-{part}-[0-9]" for part in ("common", "buffer", "transport", "handler", "resolver"))
-_NETTY_MORE = ("netty-codec-base-", "netty-transport-native-unix-common-", "netty-transport-classes-epoll-")
+NETTY = (
+    *(f"netty-{part}-[0-9]" for part in ("common", "buffer", "transport", "handler", "resolver")),
+    *("netty-codec-base-", "netty-transport-native-unix-common-", "netty-transport-classes-epoll-"),
+)
+"""Jars of a server that encrypts, or knows clients by more than a password that they say."""
 
 
 def make_certificates(directory: Path) -> tuple[Path, Path]:
@@ -267,7 +336,7 @@ def test_the_way_to_zookeeper_is_encrypted_and_both_ends_are_known(tmp_path: Pat
                 await connect(address, Security(tls=stranger), connection_timeout_ms=1_500)
 
     try:
-        ensemble.start(*_NETTY, *_NETTY_MORE)
+        ensemble.start(*NETTY)
         run_async(scenario())
     finally:
         ensemble.kill()

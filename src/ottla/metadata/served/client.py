@@ -77,8 +77,8 @@ class ServedStore:
         packed = await self._ask({"do": "commit", "operations": frames.pack_operations(operations)})
         return frames.unpack_committed(packed)
 
-    def watch(self, path: str, watcher: Watcher) -> Callable[[], None]:
-        return self._watchers.add(path, watcher)
+    def watch(self, path: str, watcher: Watcher, *, depth: int | None = None) -> Callable[[], None]:
+        return self._watchers.add(path, watcher, depth)
 
     def on_session(self, listener: SessionListener) -> None:
         self._session_listeners.append(listener)

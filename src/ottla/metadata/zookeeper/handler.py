@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from kazoo.exceptions import SessionClosedRequireSaslError
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,15 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def stop(self) -> None:
         """Nor are there any to stop."""
+
+    def spawn(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> Any:
+        """Kazoo's thread ends with this exception; the store hears of it as the end of the session."""
+
+        def run() -> None:
+            with suppress(SessionClosedRequireSaslError):
+                func(*args, **kwargs)
+
+        return super().spawn(run)
 
     def create_connection(self, *, address: tuple[str, int], hostname: str, **others: Any) -> socket.socket:
         """Within a share of the session's time, so that one dead server does not cost the session."""

@@ -74,6 +74,11 @@ class Requests:
         """What the session was to write is not written by another one: its owner does not know yet that it has one."""
         self._fail(lambda request: not request.is_read, "the session with ZooKeeper is over")
 
+    def refused(self) -> None:
+        """To wait for a server that does not know this client's credentials would be in vain."""
+        self._stop_timer()
+        self._give_up()
+
     def close(self) -> None:
         self._is_connected, self._has_given_up = False, True
         self._stop_timer()

@@ -14,6 +14,9 @@ from ottla.metadata import paths
 _SECRET_PATHS = ("/config/users", paths.CONFIG_BROKERS, "/delegation_token")
 """What holds credentials: others may not even read it."""
 
+_OPEN_PATH = "/consumers"
+"""Consumers of old wrote there themselves; Kafka leaves it to everybody."""
+
 
 class Credentials(NamedTuple):
     scheme: str
@@ -41,11 +44,15 @@ class Security(NamedTuple):
     tls: TlsFiles | None = None
 
     def acl(self, path: str) -> list[Any]:
-        if not self.restricts_access:
+        if not self.restricts_access or path == _OPEN_PATH:
             return list(OPEN_ACL_UNSAFE)
         if path.startswith(_SECRET_PATHS):
             return list(CREATOR_ALL_ACL)
         return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+
+    @property
+    def proves_by_sasl(self) -> bool:
+        return self.credentials is not None and self.credentials.scheme == "sasl"
 
     def client_options(self) -> dict[str, Any]:
         """What kazoo has to know of it."""
@@ -55,7 +62,7 @@ class Security(NamedTuple):
         if scheme == "digest":
             return {"auth_data": [("digest", f"{user}:{password}")]}
         if importlib.util.find_spec("puresasl") is None:
-            raise StartError("SASL towards ZooKeeper needs the package pure-sasl: pip install pure-sasl")
+            raise StartError("SASL towards ZooKeeper needs the package pure-sasl: pip install 'ottla[zookeeper]'")
         return {"sasl_options": {"mechanism": "DIGEST-MD5", "username": user, "password": password}}
 
     def tls_context(self) -> ssl.SSLContext | None:

@@ -11,7 +11,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoAuthError, NoNodeError, UnimplementedError, ZookeeperError
+from kazoo.exceptions import (
+    KazooException,
+    NoAuthError,
+    NoNodeError,
+    SessionClosedRequireSaslError,
+    UnimplementedError,
+    ZookeeperError,
+)
 from kazoo.protocol.serialization import GetChildren, GetData
 from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 from kazoo.retry import KazooRetry
@@ -81,10 +88,7 @@ class ZooKeeperStore:
             logger=_kazoo_log,
             **options.security.client_options(),
         )
-        # Called in kazoo's thread, and only to hand over.
-        self._client.add_listener(
-            lambda state: self._handler.queue.put(partial(self._state_changed, state, self._client.client_id))
-        )
+        self._client.add_listener(self._hand_over)
         self._requests = Requests(
             loop,
             max_in_flight=options.max_in_flight,
@@ -157,8 +161,8 @@ class ZooKeeperStore:
 
     # The session
 
-    def watch(self, path: str, watcher: Watcher) -> Callable[[], None]:
-        return self._watches.add(path, watcher)
+    def watch(self, path: str, watcher: Watcher, *, depth: int | None = None) -> Callable[[], None]:
+        return self._watches.add(path, watcher, depth)
 
     def on_session(self, listener: SessionListener) -> None:
         self._session_listeners.append(listener)
@@ -181,7 +185,16 @@ class ZooKeeperStore:
     async def _begin(self) -> None:
         await asyncio.to_thread(self._client.start_async)
         try:
-            await asyncio.wait_for(self._has_begun.wait(), self._options.connection_timeout_ms / 1000)
+            async with asyncio.timeout(self._options.connection_timeout_ms / 1000):
+                await self._has_begun.wait()
+                # A session begins before its credentials are looked at; only an answer shows that they are accepted.
+                await self._requests.read(partial(self._client.exists_async, "/"))
+                self._is_reachable = True
+        except SessionClosedRequireSaslError:
+            raise StartError(
+                f"ZooKeeper ({self._address.hosts}) insists on SASL; set ottla.zookeeper.auth=sasl and "
+                "ottla.zookeeper.credentials"
+            ) from None
         except TimeoutError:
             raise StartError(
                 f"{self._why_unreachable()}; start it (`ottla zookeeper start` runs one), or correct zookeeper.connect"
@@ -195,7 +208,12 @@ class ZooKeeperStore:
                 with suppress(NodeExistsError):  # another broker has just made it
                     read_results([Create(path)], await self._requests.write(request.commit_async), 0)
 
-    def _state_changed(self, state: str, client_id: tuple[int, bytes] | None) -> None:
+    def _hand_over(self, state: str) -> None:
+        """Called in kazoo's thread; by the time the event loop hears of it, the client may be in another state."""
+        client = self._client
+        self._handler.queue.put(partial(self._state_changed, state, client.client_state, client.client_id))
+
+    def _state_changed(self, state: str, client_state: str, client_id: tuple[int, bytes] | None) -> None:
         if self._is_closed:
             return
         if state == KazooState.CONNECTED and client_id is not None:
@@ -203,11 +221,11 @@ class ZooKeeperStore:
         elif state == KazooState.SUSPENDED:
             self._unreachable(SessionEvent.SUSPENDED)
         elif state == KazooState.LOST:
-            self._lost()
+            self._lost(client_state)
 
     def _connected(self, client_id: tuple[int, bytes]) -> None:
         was_lost, is_first = self._is_lost, not self._has_begun.is_set()
-        self._is_reachable, self._is_lost = True, False
+        self._is_reachable, self._is_lost = not is_first, False
         self.client_id = client_id
         self.session_id = client_id[0]
         self._requests.connected()
@@ -225,14 +243,16 @@ class ZooKeeperStore:
         self._requests.disconnected()
         self._tell_listeners(event)
 
-    def _lost(self) -> None:
+    def _lost(self, client_state: str) -> None:
         self._is_lost = True
         self._requests.session_lost()
         self._unreachable(SessionEvent.LOST)
-        if self._client.client_state in (KeeperState.AUTH_FAILED, KeeperState.CLOSED):
-            # Kazoo tries no more after a failure that it takes for the last.
-            if self._client.client_state == KeeperState.AUTH_FAILED:
-                self._handler.last_problem = "it does not accept this broker's credentials"
+        if client_state in (KeeperState.AUTH_FAILED, KeeperState.CLOSED):
+            # Kazoo tries no more after a failure that it takes for the last. It is closed, too, when a server that
+            # insists on SASL refuses a password.
+            if client_state == KeeperState.AUTH_FAILED or self._options.security.proves_by_sasl:
+                self._handler.last_problem = "it does not accept ottla.zookeeper.credentials"
+                self._requests.refused()
             asyncio.get_running_loop().call_later(_REVIVE_S, self._revive)
 
     def _revive(self) -> None:

@@ -1,8 +1,8 @@
 """Watches that go on, made of ZooKeeper's, which fire once: each is set again, and what was missed is looked up.
 
 A look at a node sets its watches and compares what is there with what was known, so that between two watches nothing
-is missed but what has come and gone. Every node at or below the path is watched: for the few and shallow paths that a
-broker watches, not for whole trees.
+is missed but children that have come and gone. Every node at or below the path is watched: for the few and shallow
+paths that a broker watches, not for whole trees.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_LOOKED_AT = -1
 
 _Fired = Callable[[WatchedEvent], None]
 _Seen = Callable[[int | None, Sequence[str]], None]
-_Look = Callable[[str, bool, _Fired, _Seen], None]
+_Look = Callable[[str, bool, bool, _Fired, _Seen], None]
 
 
 class Watches:
@@ -35,14 +35,15 @@ class Watches:
         self._requests = requests
         self._chroot = chroot
         self._watchers = Watchers()
-        self._roots: dict[str, tuple[_WatchedTree, int]] = {}
-        """Each with how many watch it."""
+        self._roots: dict[tuple[str, int | None], tuple[_WatchedTree, int]] = {}
+        """By path and depth, each with how many watch it."""
         self._looks: set[asyncio.Future[Any]] = set()
 
-    def add(self, path: str, watcher: Watcher) -> Callable[[], None]:
-        root, watching = self._roots.get(path) or (self._begin(path), 0)
-        self._roots[path] = root, watching + 1
-        forget = self._watchers.add(path, watcher)
+    def add(self, path: str, watcher: Watcher, depth: int | None = None) -> Callable[[], None]:
+        key = path, depth
+        root, watching = self._roots.get(key) or (self._begin(path, depth), 0)
+        self._roots[key] = root, watching + 1
+        forget = self._watchers.add(path, watcher, depth)
         is_ended = False
 
         def end() -> None:
@@ -51,9 +52,9 @@ class Watches:
                 return
             is_ended = True
             forget()
-            root, watching = self._roots.pop(path)
+            root, watching = self._roots.pop(key)
             if watching > 1:
-                self._roots[path] = root, watching - 1
+                self._roots[key] = root, watching - 1
             else:
                 root.is_ended = True
 
@@ -74,29 +75,32 @@ class Watches:
         while self._looks:
             await asyncio.wait(self._looks)
 
-    def _begin(self, path: str) -> _WatchedTree:
-        tree = _WatchedTree(path, self._client.last_zxid, self._look, lambda changed: self._watchers.tell([changed]))
+    def _begin(self, path: str, depth: int | None) -> _WatchedTree:
+        since_id = self._client.last_zxid
+        tree = _WatchedTree(path, depth, since_id, self._look, lambda changed: self._watchers.tell([changed]))
         tree.look(path)
         return tree
 
-    def _look(self, path: str, is_root: bool, fired: _Fired, seen: _Seen) -> None:
-        """Sets watches, and calls `seen` with what is there. The requests leave at once: what comes after them is
-        watched."""
+    def _look(self, path: str, is_root: bool, has_levels: bool, fired: _Fired, seen: _Seen) -> None:
+        """Sets watches, and calls `seen` with what is there; of children only if levels below are watched, too. The
+        requests leave at once: what comes after them is watched."""
         full_path = self._chroot + path or "/"
         # A watch on a node that is not there would stay for ever, unless it is the one that somebody waits for.
         look_at = self._client.exists_async if is_root else self._client.get_async
         node = self._requests.read(lambda: look_at(full_path, watch=fired))
-        names = self._requests.read(lambda: self._client.get_children_async(full_path, watch=fired))
-        look = asyncio.gather(node, names, return_exceptions=True)
+        asked = [node]
+        if has_levels:
+            asked.append(self._requests.read(lambda: self._client.get_children_async(full_path, watch=fired)))
+        look = asyncio.gather(*asked, return_exceptions=True)
         self._looks.add(look)
 
         def done(look: asyncio.Future[Any]) -> None:
             self._looks.discard(look)
-            found, children = (None if isinstance(part, NoNodeError) else part for part in look.result())
-            failures = [part for part in (found, children) if isinstance(part, BaseException)]
+            found, *names = (None if isinstance(part, NoNodeError) else part for part in look.result())
+            failures = [part for part in (found, *names) if isinstance(part, BaseException)]
             if not failures:
                 stat = found[1] if isinstance(found, tuple) and not is_root else found
-                seen(None if stat is None else stat.mzxid, sorted(children or ()))
+                seen(None if stat is None else stat.mzxid, sorted(names[0] or ()) if names else ())
             elif not isinstance(failures[0], StoreFailedError):
                 log.error("%s cannot be watched: %s", path, describe(failures[0]))
             # Without a connection nothing can be seen; with the next one everything is looked at.
@@ -105,27 +109,33 @@ class Watches:
 
 
 class _WatchedTree:
-    def __init__(self, path: str, since_id: int, look: _Look, tell: Watcher) -> None:
+    def __init__(self, path: str, depth: int | None, since_id: int, look: _Look, tell: Watcher) -> None:
         """Tells of changes after the commit `since_id`, or a little more."""
         self.is_ended = False
         self._path = path
+        self._depth = depth
         self._since_id = since_id
         self._look = look
         self._tell = tell
         self._known: dict[str, int] = {}
         """The nodes there are, each with its last change."""
 
-    def look(self, path: str) -> None:
+    def look(self, path: str, *, was_created: bool = False) -> None:
         def fired(event: WatchedEvent) -> None:
             # NONE is said of the session, which is dealt with elsewhere.
             if not self.is_ended and event.type != EventType.NONE:
-                self.look(path)
+                self.look(path, was_created=event.type == EventType.CREATED)
 
         def seen(modified_id: int | None, children: Sequence[str]) -> None:
-            if not self.is_ended:
-                self._compare(path, modified_id, children)
+            if self.is_ended:
+                return
+            if modified_id is None and was_created and path not in self._known:
+                # It has come and gone. Whoever has read it in between is to learn that it is not there any more.
+                self._tell(path)
+            self._compare(path, modified_id, children)
 
-        self._look(path, path == self._path, fired, seen)
+        level = path[len(self._path) :].count("/")
+        self._look(path, path == self._path, self._depth is None or level < self._depth, fired, seen)
 
     def look_at_all(self) -> None:
         for path in {self._path, *self._known}:
