@@ -144,12 +144,12 @@ def read_unsigned_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
 def write_unsigned_varint(value: int) -> bytes:
     if 0 <= value < 1 << 7:
         return SMALL_UVARINTS[value]
-    if 0 <= value < 1 << 14:
-        return bytes((value & 0x7F | 0x80, value >> 7))
-    if 0 <= value < 1 << 21:
-        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
-    if not 0 <= value < 1 << 32:
+    if not 1 << 7 <= value < 1 << 32:
         raise EncodeError(f"{value} does not fit into an unsigned varint")
+    if value < 1 << 14:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     return _write_groups(value)
 
 

@@ -177,6 +177,17 @@ _names = st.sampled_from(["t", "n" * 126, "n" * 127, "grüße" * 40])
     error_code=st.sampled_from([0, 16]),
 )
 def test_replies_are_written_alike(version: int, topics: list[tuple[str, list[int]]], error_code: int) -> None:
+    check_reply(version, topics, error_code)
+
+
+@pytest.mark.parametrize("version", SERVED_VERSIONS)
+@pytest.mark.parametrize("length", [1, 125, 126, 127, 128])
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_so_are_those_about_one_topic(version: int, length: int, partitions: int) -> None:
+    check_reply(version, [("n" * length, list(range(5, 5 + partitions)))], 16)
+
+
+def check_reply(version: int, topics: list[tuple[str, list[int]]], error_code: int) -> None:
     response = OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ottla.base.errors import DecodeError, EncodeError, ProtocolError
-from ottla.base.types import NIL_UUID
+from ottla.base.types import NIL_UUID, Uuid
 from ottla.wire import reference
 from ottla.wire.apis import API_TABLE, request_class, response_class
 from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -17,7 +17,22 @@ from ottla.wire.apis.fetch import FetchPartition, FetchRequest, FetchTopic, Repl
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.apis.sasl_authenticate import SaslAuthenticateRequest
-from ottla.wire.fields import Field, array, int32, parse_versions, show_versions, string
+from ottla.wire.fields import (
+    Field,
+    array,
+    boolean,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    parse_versions,
+    show_versions,
+    string,
+    uint16,
+    uint32,
+    uuid,
+)
 from ottla.wire.message import Message, Struct, stored_version
 from ottla.wire.stored.consumer_offsets import GroupMetadataKey, OffsetCommitKey
 from tests.waiting import PATIENCE_S
@@ -203,6 +218,44 @@ def test_a_failed_encode_leaves_the_output_as_it_was() -> None:
     with pytest.raises(EncodeError):
         FetchRequest(max_wait_ms=1, min_bytes=1 << 40).encode_into(out, 12)
     assert out == [b"kept"]
+
+
+class Numbers(Message, versions="0-1", flexible="1+"):
+    truth: bool = boolean()
+    octet: int = int8()
+    short: int = int16()
+    port: int = uint16()
+    number: int = int32()
+    count: int = uint32()
+    long: int = int64()
+    real: float = float64()
+    id: Uuid = uuid()
+    ports: list[int] = array(uint16)
+    counts: list[int] = array(uint32)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_fields_of_every_fixed_size(version: int) -> None:
+    message = Numbers(
+        truth=True,
+        octet=-2,
+        short=-3,
+        port=0xFFFE,
+        number=-5,
+        count=0xFFFF_FFFA,
+        long=-7,
+        real=-0.5,
+        id=Uuid(bytes(range(16))),
+        ports=[0, 0xFFFF],
+        counts=[1],
+    )
+    fixed = "01 fe fffd fffe fffffffb fffffffa fffffffffffffff9 bfe0000000000000 000102030405060708090a0b0c0d0e0f"
+    lists = "00000002 0000ffff 00000001 00000001" if version == 0 else "03 0000ffff 02 00000001 00"
+    data = bytes.fromhex(fixed + lists)
+    assert message.encode(version) == data
+    assert Numbers.decode(data, version) == (message, len(data))
+    assert reference.encode(message, version, version == 1) == data
+    assert reference.decode(Numbers, data, version, 0, version == 1) == (message, len(data))
 
 
 # --- tagged fields and nullable structs ---

@@ -7,12 +7,11 @@ from ottla.broker.replication.peers import Peers
 from ottla.wire.apis import response_class
 from ottla.wire.message import Request, Response
 
-_ORDER_TIMEOUT_MS = 60_000
-
 
 class ClusterLink:
-    def __init__(self, broker_id: int, orders: Orders, peers: Peers) -> None:
+    def __init__(self, broker_id: int, orders: Orders, peers: Peers, *, timeout_ms: int = 30_000) -> None:
         self._broker_id = broker_id
+        self._timeout_ms = timeout_ms
         self._orders = orders
         self._peers = peers
 
@@ -20,4 +19,4 @@ class ClusterLink:
         if broker_id == self._broker_id:
             return await self._orders.obey(request)
         expected = response_class(request.API_KEY)
-        return await self._peers.request(broker_id, request, expected, work="orders", timeout_ms=_ORDER_TIMEOUT_MS)
+        return await self._peers.request(broker_id, request, expected, work="orders", timeout_ms=self._timeout_ms)

@@ -17,28 +17,26 @@ from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.broker.controller import stored_state
 from ottla.broker.controller.balance import Balance, keep_balance
+from ottla.broker.controller.claim import claim, holder
 from ottla.broker.controller.committing import Committing
 from ottla.broker.controller.outgoing import BrokerLink, Outgoing
-from ottla.machines.cluster.controller import BrokersChanged, Event, ReplicasFailed, decide
+from ottla.broker.controller.triggers import Touched, TriggerRules, Triggers
+from ottla.machines.cluster.controller import (
+    BrokersChanged,
+    ElectionAsked,
+    ElectionKind,
+    Event,
+    ReplicasFailed,
+    decide,
+)
 from ottla.machines.cluster.decision import Decision, tell_everything, tell_roles
+from ottla.machines.cluster.image import NO_LEADER
+from ottla.machines.cluster.reassignment import check_progress
 from ottla.machines.cluster.requests import Sender
 from ottla.machines.cluster.state import NO_VERSION, Change, ClusterState, NoteBrokers, RemoveTopic
 from ottla.machines.cluster.topics import ReplicasDeleted
 from ottla.metadata import paths
-from ottla.metadata.store import (
-    BadVersionError,
-    Check,
-    Create,
-    Delete,
-    MetadataStore,
-    Node,
-    NodeExistsError,
-    NoNodeError,
-    Operation,
-    Set,
-    StoreError,
-    StoreFailedError,
-)
+from ottla.metadata.store import Check, Delete, MetadataStore, Node, StoreError, StoreFailedError
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class _DirectoriesTouched:
     """Some broker has told of a directory that failed: find out which of its replicas are affected."""
 
 
-_Happening = Event | _BrokersTouched | _DirectoriesTouched
+_Happening = Event | _BrokersTouched | _DirectoriesTouched | Touched
 
 
 class Controller:
@@ -71,7 +69,9 @@ class Controller:
         *,
         unclean_election_allowed: Callable[[str], bool],
         balance: Balance | None = None,
+        triggers: TriggerRules | None = None,
     ) -> None:
+        """`triggers`: others than brokers like this one write into the store, too."""
         self.broker_id = broker_id
         self.state = ClusterState()
         self.epoch = -1
@@ -80,6 +80,8 @@ class Controller:
         self._clock = clock
         self._unclean_election_allowed = unclean_election_allowed
         self._balance = balance
+        self._trigger_rules = triggers
+        self._triggers: Triggers | None = None
         self._epoch_version = NO_VERSION
         self._is_active = False
         self._is_stale = False
@@ -103,6 +105,13 @@ class Controller:
         if not self._is_active:
             raise KafkaError(code=ErrorCode.NOT_CONTROLLER)
 
+    async def elect_where_allowed(self) -> None:
+        """Looks for leaders where there are none and an unclean election is allowed, perhaps only now."""
+        leaderless = [tp for tp, partition in self.state.partitions() if partition.leader == NO_LEADER]
+        allowed = tuple(tp for tp in leaderless if self._unclean_election_allowed(tp.topic))
+        if self._is_active and allowed:
+            await self.submit(ElectionAsked(allowed, ElectionKind.ANEW))
+
     # Being the controller
 
     async def campaign(self) -> bool:
@@ -111,27 +120,11 @@ class Controller:
             return await self._try_to_win()
 
     async def _try_to_win(self) -> bool:
-        node = await self._store.get(paths.CONTROLLER_EPOCH)
-        if node is None:
-            try:
-                await self._store.commit([Create(paths.CONTROLLER_EPOCH, b"0")])
-            except NodeExistsError:
-                return await self._try_to_win()
-            node = await self._store.get(paths.CONTROLLER_EPOCH)
-            assert node is not None
-        epoch = int(node.data) + 1
-        claim = paths.encode_controller(self.broker_id, self._clock.wall_ms())
-        operations: list[Operation] = [
-            *([Delete(paths.CONTROLLER)] if self._is_unknowing_owner(await self._store.get(paths.CONTROLLER)) else []),
-            Create(paths.CONTROLLER, claim, ephemeral=True),
-            Set(paths.CONTROLLER_EPOCH, str(epoch).encode(), node.version),
-        ]
-        try:
-            committed = await self._store.commit(operations)
-        except (NodeExistsError, BadVersionError, NoNodeError):
-            return False
-        await self._take_over(epoch, committed[-1].version)
-        return True
+        is_owner = self._is_unknowing_owner(await self._store.get(paths.CONTROLLER))
+        won = await claim(self._store, self.broker_id, self._clock.wall_ms(), is_owner=is_owner)
+        if won is not None:
+            await self._take_over(*won)
+        return won is not None
 
     def _is_unknowing_owner(self, node: Node | None) -> bool:
         """Whether this broker has won a campaign without hearing of it: the answer of the store was lost."""
@@ -139,7 +132,7 @@ class Controller:
             node is not None
             and not self._is_active
             and node.owner == self._store.session_id
-            and _holder(node) == self.broker_id
+            and holder(node) == self.broker_id
         )
 
     async def _take_over(self, epoch: int, epoch_version: int) -> None:
@@ -148,6 +141,11 @@ class Controller:
             self._store.watch(paths.BROKER_IDS, self._brokers_touched),
             self._store.watch(paths.LOG_DIR_EVENTS, self._directories_touched),
         ]
+        if self._trigger_rules is not None:
+            self._triggers = Triggers(
+                self._store, self._guard, self._trigger_rules, state=lambda: self.state, carry_out=self._carry_out
+            )
+            ends += self._triggers.watch(self._happened)
 
         def end_watch() -> None:
             for end in ends:
@@ -160,6 +158,8 @@ class Controller:
             raise
         self._end_watch = end_watch
         self._is_stale = False
+        for left in self._triggers.left_behind() if self._triggers is not None else ():
+            self._happened(left)
         self._outgoing = Outgoing(
             self._link,
             Sender(self.broker_id, epoch),
@@ -195,7 +195,7 @@ class Controller:
         if self._is_active:
             self._step_down()
             try:
-                await self._store.commit([Check(paths.CONTROLLER_EPOCH, self._epoch_version), Delete(paths.CONTROLLER)])
+                await self._store.commit([self._guard, Delete(paths.CONTROLLER)])
             except (StoreError, StoreFailedError) as e:
                 log.error("the role of the controller cannot be given back: %s", e)
 
@@ -247,7 +247,7 @@ class Controller:
             try:
                 async with self._campaigning:
                     node = await self._store.get(paths.CONTROLLER)
-                    if self._is_active and (node is None or _holder(node) != self.broker_id):
+                    if self._is_active and (node is None or holder(node) != self.broker_id):
                         self.resign()
                     if node is None or self._is_unknowing_owner(node):
                         await self._try_to_win()
@@ -329,6 +329,15 @@ class Controller:
             event = BrokersChanged(await stored_state.load_brokers(self._store))
         if isinstance(event, _DirectoriesTouched):
             return await self._ask_for_failures()
+        if isinstance(event, Touched):
+            assert self._triggers is not None
+            return await self._triggers.look(event.path)
+        result = await self._carry_out(event)
+        if self._triggers is not None:
+            await self._triggers.note_progress()
+        return result
+
+    async def _carry_out(self, event: Event) -> Any:
         for _ in range(ATTEMPTS):
             decision = decide(self.state, event, self._unclean_election_allowed)
             try:
@@ -352,13 +361,22 @@ class Controller:
     async def _ask_for_failures(self) -> None:
         """A broker that is given its roles again answers which of them it cannot take."""
         assert self._outgoing is not None
-        brokers = await stored_state.take_log_dir_events(self._store)
+        try:
+            brokers = await stored_state.take_log_dir_events(self._store, self._guard)
+        except StoreError as e:
+            if e.path == paths.CONTROLLER_EPOCH:
+                self.resign()
+            raise KafkaError(str(e), code=ErrorCode.NOT_CONTROLLER) from e
         existing = [(tp, partition.replicas) for tp, partition in self.state.partitions()]
         self._outgoing.tell(tell_roles(existing, brokers & self.state.brokers.keys()))
 
+    @property
+    def _guard(self) -> Check:
+        """What makes a commit fail if there is another controller by now."""
+        return Check(paths.CONTROLLER_EPOCH, self._epoch_version)
+
     async def _commit(self, changes: list[Change]) -> list[int]:
-        guard = Check(paths.CONTROLLER_EPOCH, self._epoch_version)
-        committing = Committing(self._store, self.epoch, guard)
+        committing = Committing(self._store, self.epoch, self._guard)
         try:
             return await committing.commit(changes)
         except StoreError:
@@ -397,19 +415,8 @@ class Controller:
             await self._reload()
             return
         log.warning("topic '%s' has changed under the controller: %s", name, refused)
-        try:
-            topic = await stored_state.load_topic(self._store, name)
-        except paths.MalformedNodeError as e:
-            self.state.topics.pop(name, None)
-            raise KafkaError(
-                f"topic '{name}' cannot be used until its node in the metadata store is mended: {e}",
-                code=ErrorCode.UNKNOWN_SERVER_ERROR,
-            ) from e
-        if topic is None:
-            self.state.topics.pop(name, None)
-        else:
-            self.state.topics[name] = topic
-        self._tell_everything()
+        await stored_state.reload_topic(self._store, self.state, name)
+        self._go_on_from_stored()
 
     async def _reload(self) -> None:
         """Reads the whole state again, after a commit whose fate is not known."""
@@ -422,19 +429,16 @@ class Controller:
         # Who came or went meanwhile is a question of its own, which is on its way.
         self.state.brokers, self.state.deleted_replicas, self.state.offline = brokers, deleted, offline
         self._is_stale = False
-        self._tell_everything()
+        self._go_on_from_stored()
 
-    def _tell_everything(self) -> None:
+    def _go_on_from_stored(self) -> None:
+        """Brokers may have missed what the store has, and so may partitions that are being moved: the in-sync set that
+        completes a move is there, and nobody will ask for it again."""
         assert self._outgoing is not None
         self._outgoing.tell(tell_everything(self.state, self.state.brokers, self.state.brokers))
-
-
-def _holder(node: Node) -> int:
-    try:
-        return paths.decode_controller(node.data)
-    except paths.MalformedNodeError as e:
-        log.error("%s cannot be understood, and is taken for another broker's: %s", paths.CONTROLLER, e)
-        return -1
+        progress = check_progress(self.state, (tp for tp, _ in self.state.partitions()))
+        if progress is not None:
+            self._happened(progress)
 
 
 def _fail(asker: asyncio.Future[Any] | None, reason: KafkaError) -> None:

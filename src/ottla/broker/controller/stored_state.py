@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
+from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.machines.cluster.controller import TakenOver
 from ottla.machines.cluster.state import (
@@ -21,8 +22,9 @@ from ottla.machines.cluster.state import (
     WritePartition,
     WriteTopic,
 )
+from ottla.machines.cluster.topic_names import why_illegal
 from ottla.metadata import paths
-from ottla.metadata.store import Create, Delete, MetadataStore, Node, Operation, Set
+from ottla.metadata.store import Check, Create, Delete, MetadataStore, Node, Operation, Set
 
 log = logging.getLogger(__name__)
 
@@ -57,14 +59,21 @@ async def load_brokers(store: MetadataStore) -> Mapping[int, LiveBroker]:
         name = path.rsplit("/", 1)[1]
         try:
             stored = paths.BrokerNode.decode(node.data)
-            brokers[int(name)] = LiveBroker(node.created_id, tuple(stored.endpoints), stored.rack, stored.first_epoch)
+            brokers[int(name)] = LiveBroker(
+                node.created_id,
+                tuple(stored.endpoints),
+                stored.rack,
+                stored.first_epoch,
+                stored.was_stopped_cleanly,
+            )
         except (paths.MalformedNodeError, ValueError) as e:
             log.error("broker %s is left out, for its node %s cannot be used: %s", name, path, e)
     return brokers
 
 
-async def take_log_dir_events(store: MetadataStore) -> set[int]:
-    """Brokers that have told of a failed directory since the last look."""
+async def take_log_dir_events(store: MetadataStore, guard: Check) -> set[int]:
+    """Brokers that have told of a failed directory since the last look. Whoever is not the controller any more is
+    refused, or the next one would never hear of them."""
     nodes = await store.tree(paths.LOG_DIR_EVENTS)
     nodes.pop(paths.LOG_DIR_EVENTS, None)
     told = set()
@@ -74,7 +83,7 @@ async def take_log_dir_events(store: MetadataStore) -> set[int]:
         except paths.MalformedNodeError as e:
             log.error("%s says nothing that could be understood: %s", path, e)
     if nodes:
-        await store.commit([Delete(path) for path in nodes])
+        await store.commit([guard, *(Delete(path) for path in nodes)])
     return told
 
 
@@ -84,8 +93,28 @@ async def load_topic(store: MetadataStore, name: str) -> TopicState | None:
     return _topic(name, nodes) if paths.topic(name) in nodes else None
 
 
+async def reload_topic(store: MetadataStore, state: ClusterState, name: str) -> None:
+    """Raises KafkaError if it cannot be used as it is stored; the state does not have it then."""
+    try:
+        topic = await load_topic(store, name)
+    except paths.MalformedNodeError as e:
+        state.topics.pop(name, None)
+        raise KafkaError(
+            f"topic '{name}' cannot be used until its node in the metadata store is mended: {e}",
+            code=ErrorCode.UNKNOWN_SERVER_ERROR,
+        ) from e
+    if topic is None:
+        state.topics.pop(name, None)
+    else:
+        state.topics[name] = topic
+
+
 def _topic(name: str, nodes: Mapping[str, Node]) -> TopicState:
     node = nodes[paths.topic(name)]
+    illegal = why_illegal(name)
+    if illegal is not None:
+        # Brokers would make a directory of it.
+        raise paths.MalformedNodeError(f"{paths.topic(name)}: {illegal}")
     topic = _decoded(paths.TopicNode.decode, paths.topic(name), node)
     partitions: dict[int, PartitionState] = {}
     for index, replicas in topic.partitions.items():
@@ -122,7 +151,7 @@ def _since_last_written(state: ClusterState, nodes: Mapping[str, Node]) -> Taken
         if node is not None:
             live = {member: state.brokers[member] for member in partition.isr if member in state.brokers}
             anew = {member for member, broker in live.items() if broker.epoch > node.modified_id}
-            restarted[tp] = frozenset(member for member in anew if live[member].process_epoch > node.modified_id)
+            restarted[tp] = frozenset(member for member in anew if live[member].may_lack_records_of(node.modified_id))
             returned[tp] = frozenset(anew - restarted[tp])
     return TakenOver(restarted, returned)
 
@@ -152,8 +181,8 @@ class Writing:
                 if expected_epoch != NO_VERSION:
                     return [Set(path, data, expected_epoch)]
                 return [*await self._make_room(tp), Create(path, data)]
-            case MarkForDeletion(topic):
-                return [Create(_mark(topic))]
+            case MarkForDeletion(topic, is_stored):
+                return [] if is_stored else [Create(_mark(topic))]
             case RemoveTopic(topic):
                 return await self._remove_topic(topic)
             case RemoveMark(topic):

@@ -20,6 +20,7 @@ from ottla.machines.cluster.topic_names import GROUP_METADATA_TOPIC
 from ottla.machines.groups import record_types
 from ottla.machines.groups.config import ConsumerTimeouts, GroupConfig, MigrationPolicy
 from ottla.machines.groups.shard import GroupShard
+from ottla.records.compression import Codec
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ class GroupCoordinator:
         self._clock = clock
         self._tasks = tasks
         self._config = group_config(config, own_timeouts)
+        self.serves_consumer_protocol = "consumer" in config.items_of("group.coordinator.rebalance.protocols")
+        """Whether there are groups of KIP-848."""
         self._topics = ImageTopics(image)
         self.runtime: GroupRuntime = CoordinatorRuntime(
             GROUP_METADATA_TOPIC,
@@ -76,6 +79,9 @@ class GroupCoordinator:
             partition_count=self._partition_count,
             commit_timeout_ms=config.integer("offsets.commit.timeout.ms"),
             notes=log,
+            load_buffer_bytes=config.integer("offsets.load.buffer.size"),
+            codec=Codec(config.integer("offsets.topic.compression.codec")),
+            waits_for_replicas=config.integer("offsets.commit.required.acks") == -1,
         )
         replicas.watch_topic(GROUP_METADATA_TOPIC, self.runtime)
 

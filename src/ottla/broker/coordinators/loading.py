@@ -13,8 +13,6 @@ from ottla.records.control import ControlType, parse_control_key
 from ottla.records.reader import read_records
 from ottla.wire.message import StoredRecord
 
-READ_BYTES = 1_048_576
-
 EndTransaction = Callable[[int, bool], None]
 """Told of each marker in the log, with its producer and whether it commits."""
 
@@ -41,11 +39,13 @@ def replay_log(
     log: PartitionLog,
     start_offset: int,
     end_offset: int,
+    *,
+    buffer_bytes: int,
 ) -> None:
-    """Replays [start_offset, end_offset), batch by batch."""
+    """Replays [start_offset, end_offset), batch by batch, however large one of them is."""
     offset = start_offset
     while offset < end_offset:
-        found = log.read(offset, READ_BYTES, end_offset=end_offset).data
+        found = log.read(offset, buffer_bytes, end_offset=end_offset).data
         if found is None:
             return
         data = memoryview(os.pread(found.file.fd, found.length, found.position))

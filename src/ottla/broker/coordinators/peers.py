@@ -22,15 +22,15 @@ from ottla.wire.apis.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-_TIMEOUT_MS = 30_000
 _WORK = "transactions"
 
 Codes = dict[TopicPartition, ErrorCode]
 
 
 class TransactionPeers:
-    def __init__(self, broker_id: int, image: ClusterImage, peers: Peers) -> None:
+    def __init__(self, broker_id: int, image: ClusterImage, peers: Peers, *, timeout_ms: int = 30_000) -> None:
         self._broker_id = broker_id
+        self._timeout_ms = timeout_ms
         self._image = image
         self._peers = peers
 
@@ -64,7 +64,7 @@ class TransactionPeers:
                 AddPartitionsToTxnRequest(transactions=[transaction]),
                 AddPartitionsToTxnResponse,
                 work=_WORK,
-                timeout_ms=_TIMEOUT_MS,
+                timeout_ms=self._timeout_ms,
             )
         except KafkaError:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -92,7 +92,7 @@ class TransactionPeers:
             ]
         )
         response = await self._peers.request(
-            self._leader_of(tp), request, WriteTxnMarkersResponse, work=_WORK, timeout_ms=_TIMEOUT_MS
+            self._leader_of(tp), request, WriteTxnMarkersResponse, work=_WORK, timeout_ms=self._timeout_ms
         )
         for answered in response.markers:
             for topic in answered.topics:

@@ -31,9 +31,12 @@ from ottla.machines.coordinator import (
 )
 from ottla.records.batch import HEADER_SIZE
 from ottla.records.builder import encode_record
+from ottla.records.compression import Codec
 from ottla.records.hashing import coordinator_partition
 
 log = logging.getLogger(__name__)
+
+LOAD_BUFFER_BYTES = 5_242_880
 
 M = TypeVar("M", bound=Machine)
 T = TypeVar("T")
@@ -70,12 +73,15 @@ class CoordinatorRuntime(Generic[M]):
         partition_count: Callable[[], int],
         commit_timeout_ms: int,
         notes: logging.Logger,
+        load_buffer_bytes: int = LOAD_BUFFER_BYTES,
+        codec: Codec = Codec.NONE,
+        waits_for_replicas: bool = True,
     ) -> None:
         """`make_machine` is given the coordinator epoch.
 
         `end_transaction` tells a machine of a marker on its partition, `perform` does the effects that are not replies,
         and `client_code` says what a client is told when an append to the coordinator's own log fails. What decisions
-        have to say is written to `notes`.
+        have to say is written to `notes`. If it does not wait for replicas, all that is in its log counts as committed.
         """
         self.topic = topic
         self._replicas = replicas
@@ -89,6 +95,9 @@ class CoordinatorRuntime(Generic[M]):
         self._partition_count = partition_count
         self._commit_timeout_ms = commit_timeout_ms
         self._log = notes
+        self._load_buffer_bytes = load_buffer_bytes
+        self._codec = codec
+        self._waits_for_replicas = waits_for_replicas
         self._shards: dict[int, Shard[M]] = {}
         self._loading: set[asyncio.Task[None]] = set()
 
@@ -181,7 +190,7 @@ class CoordinatorRuntime(Generic[M]):
         end_offset = partition_log.log_end_offset
         try:
             # Nobody else touches the machine until it is loaded, so a thread may fill it.
-            await asyncio.to_thread(self._replay, shard, partition_log.log_start_offset, end_offset)
+            await self._replicas.threads.run(self._replay, shard, partition_log.log_start_offset, end_offset)
             # What is appended meanwhile (markers of transactions) is short. The partition may have moved to another
             # directory since.
             while not shard.is_dropped:
@@ -213,6 +222,7 @@ class CoordinatorRuntime(Generic[M]):
             shard.partition.log,
             start_offset,
             end_offset,
+            buffer_bytes=self._load_buffer_bytes,
         )
 
     def _finish_loading(self, shard: Shard[M]) -> None:
@@ -234,8 +244,7 @@ class CoordinatorRuntime(Generic[M]):
         except KafkaError as e:
             _fail_replies(decision, e)
             return
-        leader = shard.partition.leader
-        if leader is not None and leader.high_watermark > last_offset:
+        if self._is_committed(shard, last_offset):
             self._perform_all(shard, decision)
         else:
             self.wait_for_commit(shard, decision, last_offset)
@@ -250,7 +259,14 @@ class CoordinatorRuntime(Generic[M]):
         if shard.is_dropped:
             raise KafkaError(code=ErrorCode.NOT_COORDINATOR)
         try:
-            first_offset = self._replicas.append_own(shard.partition, records, now_ms, transaction_of)
+            first_offset = self._replicas.append_own(
+                shard.partition,
+                records,
+                now_ms,
+                transaction_of,
+                codec=self._codec,
+                requires_all_replicas=self._waits_for_replicas,
+            )
         except KafkaError as e:
             raise self._append_failed(shard, e) from e
         shard.last_offset = first_offset + len(records) - 1
@@ -258,8 +274,11 @@ class CoordinatorRuntime(Generic[M]):
 
     def is_committed(self, shard: Shard[M]) -> bool:
         """Whether all the shard knows is committed, so that it may be shown."""
+        return self._is_committed(shard, shard.last_offset)
+
+    def _is_committed(self, shard: Shard[M], last_offset: int) -> bool:
         leader = shard.partition.leader
-        return leader is not None and leader.high_watermark > shard.last_offset
+        return leader is not None and (leader.high_watermark > last_offset or not self._waits_for_replicas)
 
     def when_committed(self, shard: Shard[M], answer: T) -> asyncio.Future[T]:
         """`answer`, which shows the shard's state, once that is committed; fails if this broker loses the shard."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from ottla.base.clock import Clock
+from ottla.base.clock import Clock, SteadyClock
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.broker.config.broker_config import BrokerConfig
@@ -54,7 +54,8 @@ class TransactionCoordinator:
     ) -> None:
         self._broker_config = config
         self._image = image
-        self._clock = clock
+        self.clock = SteadyClock(clock)
+        """What transactions live by: time-outs are counted from a time that is stored."""
         self._markers = markers
         self._peers = peers
         self._tasks = tasks
@@ -63,7 +64,7 @@ class TransactionCoordinator:
             TRANSACTION_STATE_TOPIC,
             replicas,
             parked,
-            clock,
+            self.clock,
             make_machine=lambda epoch: TransactionShard(self._config, epoch),
             parse=parse_record,
             end_transaction=lambda machine, producer_id, committed: None,
@@ -72,6 +73,7 @@ class TransactionCoordinator:
             partition_count=self._partition_count,
             commit_timeout_ms=config.integer("offsets.commit.timeout.ms"),
             notes=log,
+            load_buffer_bytes=config.integer("transaction.state.log.load.buffer.size"),
         )
         replicas.watch_topic(TRANSACTION_STATE_TOPIC, self.runtime)
 
@@ -166,7 +168,7 @@ class TransactionCoordinator:
         left = []
         for tp in partitions:
             try:
-                if not self._markers.write_at_once(tp, marker):
+                if self._peers.leads_elsewhere(tp) or not self._markers.write_at_once(tp, marker):
                     left.append(tp)
             except KafkaError as e:
                 # It is tried again, where what cannot be repaired is told from what can.
@@ -187,7 +189,7 @@ class TransactionCoordinator:
                 order.transactional_id,
                 order.producer_id,
                 order.producer_epoch,
-                now_ms=self._clock.wall_ms(),
+                now_ms=self.clock.wall_ms(),
                 order=order.order,
             )
             self.runtime.run(shard, decision)

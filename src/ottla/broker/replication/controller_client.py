@@ -21,21 +21,31 @@ from ottla.wire.apis.create_topics import (
     CreateTopicsResponse,
 )
 
-_TIMEOUT_MS = 30_000
 _WORK = "controller"
 
 
 class ControllerClient:
-    def __init__(self, image: ClusterImage, controller: Controller, peers: Peers) -> None:
+    def __init__(
+        self,
+        image: ClusterImage,
+        controller: Controller,
+        peers: Peers,
+        *,
+        timeout_ms: int = 30_000,
+        topic_timeout_ms: int = 30_000,
+    ) -> None:
+        """How long an answer may take, and how long a new topic may take to be there."""
         self._image = image
         self._controller = controller
         self._peers = peers
+        self._timeout_ms = timeout_ms
+        self._topic_timeout_ms = topic_timeout_ms
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         if self._controller.is_active:
             return await alter_partition(self._controller, request)
         return await self._peers.request(
-            self._image.controller_id, request, AlterPartitionResponse, work=_WORK, timeout_ms=_TIMEOUT_MS
+            self._image.controller_id, request, AlterPartitionResponse, work=_WORK, timeout_ms=self._timeout_ms
         )
 
     async def relieve(self, broker_id: int, broker_epoch: int) -> Sequence[TopicPartition]:
@@ -50,7 +60,7 @@ class ControllerClient:
             ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch),
             ControlledShutdownResponse,
             work=_WORK,
-            timeout_ms=_TIMEOUT_MS,
+            timeout_ms=self._timeout_ms,
         )
         if response.error_code != ErrorCode.NONE:
             raise KafkaError(code=ErrorCode(response.error_code))
@@ -66,10 +76,10 @@ class ControllerClient:
         )
         response = await self._peers.request(
             self._image.controller_id,
-            CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS),
+            CreateTopicsRequest(topics=[topic], timeout_ms=self._topic_timeout_ms),
             CreateTopicsResponse,
             work=_WORK,
-            timeout_ms=_TIMEOUT_MS,
+            timeout_ms=self._timeout_ms,
         )
         (created,) = response.topics
         if created.error_code != ErrorCode.NONE:

@@ -340,11 +340,7 @@ class _SourceFetcher:
             return
         for topic in response.responses:
             for answer in topic.partitions:
-                followed = (
-                    self._followed.get(TopicPartition(topic.topic, answer.partition_index))
-                    if topic.topic
-                    else self._by_id.get((topic.topic_id, answer.partition_index))
-                )
+                followed = self._by_id.get((topic.topic_id, answer.partition_index))
                 if followed is not None:
                     self._take_one(followed, answer)
 

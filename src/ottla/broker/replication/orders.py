@@ -2,10 +2,14 @@
 
 The same for orders that come over the wire and for those of a controller in this process. One that was meant for an
 earlier life of this broker, or comes from a controller that is not one any more, is refused and changes nothing.
+
+One order at a time: to make a log takes its time, and what two controllers say of one partition, the old and the new,
+comes over two connections.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -36,17 +40,19 @@ class Orders:
         self._on_metadata = on_metadata
         self.broker_epoch = -1
         """Of the registration that is in force."""
+        self._turn = asyncio.Lock()
 
     async def obey(self, request: Request) -> Response:
-        match request:
-            case LeaderAndIsrRequest():
-                return await self._leader_and_isr(request)
-            case StopReplicaRequest():
-                return await self._stop_replica(request)
-            case UpdateMetadataRequest():
-                return self._update_metadata(request)
-            case _:
-                raise TypeError(f"the controller does not send {type(request).__name__}")
+        async with self._turn:
+            match request:
+                case LeaderAndIsrRequest():
+                    return await self._leader_and_isr(request)
+                case StopReplicaRequest():
+                    return await self._stop_replica(request)
+                case UpdateMetadataRequest():
+                    return self._update_metadata(request)
+                case _:
+                    raise TypeError(f"the controller does not send {type(request).__name__}")
 
     def _check(self, request: Order) -> None:
         try:

@@ -46,9 +46,9 @@ class TakenOver(NamedTuple):
     """This controller was elected, and the state was loaded."""
 
     restarted: Mapping[TopicPartition, frozenset[int]] = MappingProxyType({})
-    """Which of its in-sync set were started again since a partition was last written."""
+    """Which of its in-sync set were started again since a partition was last written, after an unclean stop."""
     returned: Mapping[TopicPartition, frozenset[int]] = MappingProxyType({})
-    """Which were not, but have lost a session and with it their roles."""
+    """Which were not, but have lost their session and with it their roles."""
 
 
 class BrokersChanged(NamedTuple):
@@ -148,6 +148,7 @@ def _take_over(state: ClusterState, event: TakenOver, unclean_allowed: UncleanAl
             _shrink(decision, tp, partition, whole)
         else:
             _replace_leader(decision, tp, partition, whole, live, unclean_allowed)
+    _warn_of_lost_tails(decision, state, event.restarted)
     decision.changes += [RemoveMark(name) for name in sorted(state.pending_deletions) if name not in state.topics]
     # Without partitions: clients are sent to new leaders only when those know that they lead.
     decision.messages = [*introduce((), live, to=live), *tell_everything(state, live, live)]
@@ -164,7 +165,7 @@ def _brokers_changed(
     bounced = {b for b in brokers if b in before and brokers[b].epoch != before[b].epoch}
     failed = (before.keys() - brokers.keys()) | bounced
     come = (brokers.keys() - before.keys()) | bounced
-    restarted = {b for b in come if brokers[b].first_epoch is None}
+    restarted = frozenset(b for b in come if brokers[b].may_have_lost_its_tail)
     whole = brokers.keys() - restarted
     decision = Decision([NoteBrokers(brokers)])
     touched: list[TopicPartition] = []
@@ -178,6 +179,7 @@ def _brokers_changed(
         if not (failed | come).isdisjoint(partition.replicas):
             touched.append(tp)
     moved = {change.tp for change in decision.changes if isinstance(change, WritePartition)}
+    _warn_of_lost_tails(decision, state, dict.fromkeys(moved, restarted))
     assignment = [(tp, partition.replicas) for tp, partition in state.partitions() if tp in moved]
     decision.messages = [
         *introduce((tp for tp, _ in state.partitions()), brokers, to=come),
@@ -197,12 +199,30 @@ def _replace_leader(
     live: Collection[int],
     unclean_allowed: UncleanAllowed,
 ) -> None:
-    """A replica whose process lived on has all that was committed; one that was restarted may have lost its tail."""
+    """A replica whose process lived on or was stopped cleanly has all that was committed; another may have lost its
+    tail (KIP-966)."""
     safe = elect(partition.replicas, partition.isr, whole, unclean_allowed=False)
     if safe is not None:
         decision.changes.append(_write(tp, partition, safe))
     else:
         _elect(decision, tp, partition, live, unclean_allowed)
+
+
+def _warn_of_lost_tails(
+    decision: Decision, state: ClusterState, restarted: Mapping[TopicPartition, frozenset[int]]
+) -> None:
+    """Says where somebody leads who was in sync, but may have lost since what nobody else alive has (KIP-966)."""
+    doubtful: dict[int, list[TopicPartition]] = {}
+    for change in decision.changes:
+        if isinstance(change, WritePartition) and change.leader in restarted.get(change.tp, ()):
+            before = state.partition(change.tp)
+            if before is not None and change.leader in before.isr:
+                doubtful.setdefault(change.leader, []).append(change.tp)
+    for leader, led in doubtful.items():
+        decision.warnings.append(
+            f"broker {leader} was not stopped cleanly and leads {len(led)} partitions, such as {led[0]}, because no "
+            "other that was in sync is alive; if it lost power, their last records may be lost"
+        )
 
 
 def _elect_as_asked(

@@ -1,6 +1,6 @@
 """The cluster as one broker knows it: live brokers, topics, partition leaders. Replies to Metadata come from here.
 
-The controller's UpdateMetadata is the only thing that changes it.
+The controller's UpdateMetadata changes it, and nothing else, but that a broker without a session leaves itself out.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ class ClusterImage:
     def topic_name(self, topic_id: Uuid) -> str | None:
         return self._names_by_id.get(topic_id)
 
+    def topic_id(self, name: str) -> Uuid | None:
+        topic = self.topics.get(name)
+        return None if topic is None or topic.topic_id == NIL_UUID else topic.topic_id
+
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
         topic = self.topics.get(tp.topic)
         return topic.partitions.get(tp.partition) if topic is not None else None
@@ -72,6 +76,11 @@ class ClusterImage:
         self.controller_id = controller_id
         self.controller_epoch = controller_epoch
         self.brokers = {broker.broker_id: broker for broker in brokers}
+        self.generation += 1
+
+    def remove_broker(self, broker_id: int) -> None:
+        """Until the controller speaks again, nobody is told that it leads anything."""
+        self.brokers = {known: broker for known, broker in self.brokers.items() if known != broker_id}
         self.generation += 1
 
     def set_partition(self, tp: TopicPartition, topic_id: Uuid, state: PartitionImage) -> None:

@@ -75,7 +75,7 @@ def _as_wanted(state: ClusterState, tp: TopicPartition, replicas: tuple[int, ...
         raise KafkaError("The partition does not exist.", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if replicas is None:
         if not partition.is_being_reassigned:
-            raise KafkaError(code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+            raise KafkaError("No partition reassignment is in progress.", code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         replicas = partition.origin
     else:
         _check_list(replicas)

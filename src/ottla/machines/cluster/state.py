@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from ottla.base.types import Endpoint, TopicPartition, Uuid
+from ottla.base.types import NIL_UUID, Endpoint, TopicPartition, Uuid
 from ottla.machines.cluster.image import NO_LEADER
 
 NO_VERSION = -1
@@ -29,11 +29,18 @@ class LiveBroker(NamedTuple):
     rack: str | None
     first_epoch: int | None = None
     """The epoch this process had first, if it has lost a session since. Such a broker has its whole log."""
+    was_stopped_cleanly: bool = False
+    """Before its process was started: a log that was not closed may have lost its tail."""
+
+    def may_lack_records_of(self, commit_id: int) -> bool:
+        """Whether its process was started after this commit, and did not find its log as it had left it."""
+        began = self.epoch if self.first_epoch is None else self.first_epoch
+        return began > commit_id and not self.was_stopped_cleanly
 
     @property
-    def process_epoch(self) -> int:
-        """Grows with every process: a broker with a new one was restarted, and may have lost the tail of its log."""
-        return self.epoch if self.first_epoch is None else self.first_epoch
+    def may_have_lost_its_tail(self) -> bool:
+        """Since it was last registered."""
+        return self.first_epoch is None and not self.was_stopped_cleanly
 
 
 class PartitionState(NamedTuple):
@@ -72,6 +79,11 @@ class TopicState:
     partitions: dict[int, PartitionState]
     node_version: int = 0
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether somebody has written only its node: it has no id, or partitions that nobody has ever led."""
+        return self.topic_id == NIL_UUID or any(p.partition_epoch == NO_VERSION for p in self.partitions.values())
+
 
 class WriteTopic(NamedTuple):
     """A new topic, more partitions of an old one, or other replicas. Leaders are written by `WritePartition`."""
@@ -99,6 +111,15 @@ class MarkForDeletion(NamedTuple):
     """From here on the topic is going to go, whatever happens to this controller."""
 
     topic: str
+    is_stored: bool = False
+    """Somebody else has marked it."""
+
+
+class NoteTopic(NamedTuple):
+    """A topic as somebody else has stored it."""
+
+    name: str
+    topic: TopicState
 
 
 class RemoveTopic(NamedTuple):
@@ -141,6 +162,7 @@ class NoteStopping(NamedTuple):
 Change = (
     WriteTopic
     | WritePartition
+    | NoteTopic
     | MarkForDeletion
     | RemoveTopic
     | RemoveMark
@@ -206,6 +228,8 @@ class ClusterState:
                 partitions[tp.partition] = partitions[tp.partition]._replace(
                     leader=leader, leader_epoch=leader_epoch, isr=isr, partition_epoch=version
                 )
+            case NoteTopic(name, stored):
+                self.topics[name] = stored
             case MarkForDeletion(topic):
                 self.pending_deletions.add(topic)
             case RemoveTopic(topic):
@@ -235,7 +259,7 @@ class ClusterState:
 
     def _note_topic(self, change: WriteTopic, version: int) -> None:
         topic = self.topics.setdefault(change.name, TopicState(change.topic_id, {}))
-        topic.node_version = version
+        topic.topic_id, topic.node_version = change.topic_id, version
         for index, replicas in change.assignment.items():
             known = topic.partitions.get(index, _UNKNOWN)
             topic.partitions[index] = known._replace(

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.base.types import TopicPartition, Uuid
+from ottla.base.types import NIL_UUID, TopicPartition, Uuid
 from ottla.machines.cluster.decision import Decision, delete_replicas, of_topic, tell_metadata, tell_roles
 from ottla.machines.cluster.election import first_leader
+from ottla.machines.cluster.image import NO_LEADER
 from ottla.machines.cluster.placement import check_assignment, place_replicas
+from ottla.machines.cluster.reassignment import ReassignmentsAdvanced
 from ottla.machines.cluster.state import (
     NO_VERSION,
     Assignment,
@@ -18,6 +20,7 @@ from ottla.machines.cluster.state import (
     ClusterState,
     MarkForDeletion,
     NoteDeletedReplicas,
+    NoteTopic,
     RemoveTopic,
     TopicState,
     WritePartition,
@@ -68,10 +71,21 @@ class PartitionsWanted(NamedTuple):
     validate_only: bool = False
 
 
+class TopicFound(NamedTuple):
+    """Somebody else has written the topic, or more partitions of it, or in-sync sets."""
+
+    name: str
+    stored: TopicState
+    topic_id: Uuid
+    """For a topic that is stored without one: old tools know nothing of ids."""
+
+
 class DeletionWanted(NamedTuple):
     """Answered with whether all replicas can be deleted now; if not, the topic waits for their brokers."""
 
     name: str
+    is_marked: bool = False
+    """Somebody else has marked it in the store."""
 
 
 class ReplicasDeleted(NamedTuple):
@@ -81,7 +95,7 @@ class ReplicasDeleted(NamedTuple):
     partitions: tuple[TopicPartition, ...]
 
 
-TopicEvent = TopicWanted | PartitionsWanted | DeletionWanted | ReplicasDeleted
+TopicEvent = TopicWanted | TopicFound | PartitionsWanted | DeletionWanted | ReplicasDeleted
 
 
 def decide_topics(state: ClusterState, event: TopicEvent) -> Decision:
@@ -90,8 +104,10 @@ def decide_topics(state: ClusterState, event: TopicEvent) -> Decision:
             return _create(state, event)
         case PartitionsWanted():
             return _grow(state, event)
-        case DeletionWanted(name):
-            return _delete(state, name)
+        case TopicFound():
+            return _take_in(state, event)
+        case DeletionWanted(name, is_marked):
+            return _delete(state, name, is_marked=is_marked)
         case ReplicasDeleted():
             return _finish_deletions(state, event)
 
@@ -224,7 +240,36 @@ def _checked_by_hand(
     return chosen
 
 
-def _delete(state: ClusterState, name: str) -> Decision:
+def _take_in(state: ClusterState, found: TopicFound) -> Decision:
+    name, stored = found.name, found.stored
+    changes: list[Change] = [NoteTopic(name, stored)]
+    if stored.topic_id == NIL_UUID:
+        changes.append(
+            WriteTopic(
+                name,
+                found.topic_id,
+                {index: partition.replicas for index, partition in stored.partitions.items()},
+                stored.node_version,
+                adding={index: partition.adding for index, partition in stored.partitions.items() if partition.adding},
+                removing={i: partition.removing for i, partition in stored.partitions.items() if partition.removing},
+            )
+        )
+    unled = {i: partition.replicas for i, partition in stored.partitions.items() if partition.leader_epoch < 0}
+    for tp, replicas in of_topic(name, unled):
+        elected = first_leader(replicas, state.brokers)
+        # Without a live replica it waits for one: its first leader will be the first that comes.
+        if elected.leader != NO_LEADER:
+            changes.append(WritePartition(tp, elected.leader, 0, tuple(elected.isr), NO_VERSION))
+    partitions = [TopicPartition(name, index) for index in stored.partitions]
+    messages = [
+        *tell_roles(of_topic(name, unled), state.brokers, are_new=True),
+        *tell_metadata(partitions, state.brokers),
+    ]
+    moving = [tp for tp in partitions if stored.partitions[tp.partition].is_being_reassigned]
+    return Decision(changes, messages, next_event=ReassignmentsAdvanced(tuple(moving)) if moving else None)
+
+
+def _delete(state: ClusterState, name: str, *, is_marked: bool) -> Decision:
     """Marks the topic and has its replicas deleted; the last of them takes the topic itself along."""
     topic = _existing(state, name)
     holders = {replica for partition in topic.partitions.values() for replica in partition.replicas}
@@ -232,7 +277,7 @@ def _delete(state: ClusterState, name: str) -> Decision:
         *tell_metadata(state.topic_partitions(name), state.brokers),
         *delete_replicas(state, [name], state.brokers),
     ]
-    return Decision([MarkForDeletion(name)], messages, result=holders <= state.brokers.keys())
+    return Decision([MarkForDeletion(name, is_marked)], messages, result=holders <= state.brokers.keys())
 
 
 def _finish_deletions(state: ClusterState, event: ReplicasDeleted) -> Decision:

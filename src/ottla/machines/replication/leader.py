@@ -7,7 +7,7 @@ takes the new high watermark from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -191,6 +191,12 @@ class PartitionLeader:
         self.min_insync_replicas = count
         self._refresh()
         return self.high_watermark
+
+    def low_watermark(self, log_start_offset: int, live: Container[int]) -> int:
+        """Below it no replica on a `live` broker holds records any more (KIP-107): the lowest start of their logs, of
+        which the leader's is `log_start_offset`. -1 while one of them has not been heard of."""
+        starts = (position.log_start_offset for replica, position in self.followers.items() if replica in live)
+        return min((log_start_offset, *starts))
 
     # Followers that wait
 

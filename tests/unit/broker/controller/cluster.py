@@ -87,8 +87,8 @@ class FaultyStore:
         self.commits.append(list(operations))
         return committed
 
-    def watch(self, path: str, watcher: Watcher) -> Callable[[], None]:
-        return self._store.watch(path, watcher)
+    def watch(self, path: str, watcher: Watcher, *, depth: int | None = None) -> Callable[[], None]:
+        return self._store.watch(path, watcher, depth=depth)
 
     async def behind_its_back(self, *operations: Operation) -> None:
         await self._store.commit(operations)
@@ -110,13 +110,14 @@ class Cluster:
     async def lose(self, broker_id: int) -> None:
         await self.store.behind_its_back(Delete(f"{paths.BROKER_IDS}/{broker_id}"))
 
-    async def bounce(self, broker_id: int, *, is_same_process: bool = False) -> None:
+    async def bounce(self, broker_id: int, *, is_same_process: bool = False, is_clean: bool = False) -> None:
         """Gone and back before anybody could look."""
         node = await self.store.get(f"{paths.BROKER_IDS}/{broker_id}")
         assert node is not None
         path = f"{paths.BROKER_IDS}/{broker_id}"
         first_epoch = node.created_id if is_same_process else None
-        data = paths.BrokerNode.decode(node.data)._replace(first_epoch=first_epoch).encode(0)
+        described = paths.BrokerNode.decode(node.data)._replace(first_epoch=first_epoch, was_stopped_cleanly=is_clean)
+        data = described.encode(0)
         await self.store.behind_its_back(Delete(path), Create(path, data, ephemeral=True))
 
     def controller(self, broker_id: int) -> Controller:

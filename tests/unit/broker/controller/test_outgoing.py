@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from ottla.base.types import Endpoint, TopicPartition, Uuid
 from ottla.broker.controller.outgoing import Outgoing
 from ottla.machines.cluster.decision import TellMetadata, TellRoles
@@ -24,8 +26,13 @@ class SteppedLink:
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Request, asyncio.Event]] = []
+        self.fails = 0
+        """So many requests, before one waits."""
 
     async def send(self, broker_id: int, request: Request) -> Response:
+        if self.fails:
+            self.fails -= 1
+            raise OSError("refused")
         go = asyncio.Event()
         self.waiting.append((request, go))
         await go.wait()
@@ -125,6 +132,24 @@ def test_what_is_added_while_another_thing_is_sent_may_travel_at_once_and_is_not
         assert waiting.done() and not link.waiting
 
     run(scenario)
+
+
+def test_a_broker_out_of_reach_is_tried_again_after_longer_and_longer_pauses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(outgoing: Outgoing, link: SteppedLink) -> None:
+        for fails in (4, 1):
+            link.fails = fails
+            outgoing.tell([TellRoles(1, (T0,))])
+            await link.let_go()
+            while link.waiting:
+                await link.let_go()
+
+    run(scenario)
+    pauses_ms = [1, 2, 4, 8, 1]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"broker 1 cannot be told of changes, next try in {pause_ms} ms: refused" for pause_ms in pauses_ms
+    ]
 
 
 def test_nobody_waits_for_a_broker_that_is_gone() -> None:

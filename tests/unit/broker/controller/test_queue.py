@@ -16,6 +16,7 @@ from ottla.broker.controller import stored_state
 from ottla.machines.cluster.controller import ElectionAsked, ElectionKind
 from ottla.machines.cluster.image import NO_LEADER
 from ottla.machines.cluster.isr_changes import IsrAsked, ProposedIsr
+from ottla.machines.cluster.reassignment import ReassignmentAsked
 from ottla.machines.cluster.topics import NewTopic
 from ottla.metadata import paths
 from ottla.metadata.store import Create, Delete, MetadataStore, StoreFailedError
@@ -79,13 +80,16 @@ class TestTakingOver:
 
         run(tmp_path, scenario)
 
-    def test_who_lost_only_its_session_meanwhile_leads_rather_than_who_was_restarted(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("as_what", ["is_same_process", "is_clean"])
+    def test_who_has_its_whole_log_leads_rather_than_who_was_killed_meanwhile(
+        self, tmp_path: Path, as_what: str
+    ) -> None:
         async def scenario(cluster: Cluster) -> None:
             controller = await cluster.elected()
             await cluster.admin(controller).create(NewTopic("t", -1, -1, {0: [1, 2], 1: [2, 1], 2: [3, 2]}))
             await controller.stop()
             await cluster.bounce(1)
-            await cluster.bounce(2, is_same_process=True)
+            await cluster.bounce(2, **{as_what: True})
             await cluster.elected(3)
             states = [await cluster.state("t", partition) for partition in range(3)]
             assert [(state.leader, state.leader_epoch, state.isr) for state in states] == [
@@ -345,6 +349,21 @@ class TestCommitThenNote:
 
         run(tmp_path, scenario)
 
+    @pytest.mark.parametrize(("changes", "is_given_up"), [(4, False), (5, True)])
+    def test_four_changes_meanwhile_are_put_up_with(self, tmp_path: Path, changes: int, is_given_up: bool) -> None:
+        async def scenario(cluster: Cluster) -> None:
+            controller = await cluster.elected(1)
+            await cluster.admin(controller).create(NewTopic("t", -1, -1, {0: [1, 2]}))
+            cluster.store.before_commit += [lambda: cluster.overwrite("t", isr=[1, 2])] * changes
+            if is_given_up:
+                with pytest.raises(KafkaError, match="given up: the metadata store has changed 5 times meanwhile"):
+                    await controller.submit(anew(T0))
+            else:
+                assert (await controller.submit(anew(T0))) == {T0: ErrorCode.NONE}
+            assert not cluster.store.before_commit
+
+        run(tmp_path, scenario)
+
     def test_a_partition_that_never_holds_still_is_given_up(self, tmp_path: Path) -> None:
         async def scenario(cluster: Cluster) -> None:
             controller = await cluster.elected(1)
@@ -377,6 +396,29 @@ class TestCommitThenNote:
             assert noted.partition_epoch == (await cluster.node("t")).version
             told = cluster.link.take(LeaderAndIsrRequest)[-1][1].topic_states[0].partition_states[0]
             assert told.leader_epoch == stored.leader_epoch
+
+        run(tmp_path, scenario)
+
+    def test_a_move_ends_although_the_answer_to_its_last_step_was_lost(self, tmp_path: Path) -> None:
+        async def scenario(cluster: Cluster) -> None:
+            controller = await cluster.elected(1)
+            await cluster.admin(controller).create(NewTopic("t", -1, -1, {0: [1, 2]}))
+            await controller.submit(ReassignmentAsked({T0: (1, 3)}))
+            moving = controller.state.partition(T0)
+            assert moving is not None and moving.is_being_reassigned
+            in_sync = IsrAsked(
+                1,
+                controller.state.brokers[1].epoch,
+                (ProposedIsr(T0, moving.leader_epoch, moving.partition_epoch, (1, 2, 3)),),
+            )
+            cluster.store.lost.append(True)
+            with pytest.raises(StoreFailedError):
+                await controller.submit(in_sync)
+            assert await controller.submit(in_sync) == {T0: ErrorCode.NONE}
+            await cluster.settle(controller)
+            moved = controller.state.partition(T0)
+            assert moved is not None and moved.replicas == (1, 3) and not moved.is_being_reassigned
+            assert (await cluster.state("t")).isr == [1, 3]
 
         run(tmp_path, scenario)
 

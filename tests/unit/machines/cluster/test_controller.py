@@ -33,8 +33,8 @@ from ottla.machines.cluster.topics import DeletionWanted, NewTopic, PartitionsWa
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def broker(epoch: int, first_epoch: int | None = None) -> LiveBroker:
-    return LiveBroker(epoch, ((Endpoint("PLAINTEXT", "host", 9092), "PLAINTEXT"),), None, first_epoch)
+def broker(epoch: int, first_epoch: int | None = None, *, is_clean: bool = False) -> LiveBroker:
+    return LiveBroker(epoch, ((Endpoint("PLAINTEXT", "host", 9092), "PLAINTEXT"),), None, first_epoch, is_clean)
 
 
 class World:
@@ -45,6 +45,7 @@ class World:
         self.state.brokers = {broker_id: broker(broker_id) for broker_id in brokers}
         self.unclean: set[str] = set()
         self.messages: list[Any] = []
+        self.warnings: list[str] = []
 
     def happens(self, event: Event) -> Any:
         before = copy.deepcopy(vars(self.state))
@@ -54,6 +55,7 @@ class World:
             assert vars(self.state) == before, "nothing changes before it is committed"
         self.commit(decision)
         self.messages = decision.messages
+        self.warnings = list(decision.warnings)
         if decision.next_event is not None:
             self.happens(decision.next_event)
             self.messages = [*decision.messages, *self.messages]
@@ -180,6 +182,33 @@ def test_who_comes_back_with_its_log_is_elected_before_who_may_have_lost_its_tai
     assert world.of(T0)[1:4] == (NO_LEADER, 1, (1, 2))
     world.happens(BrokersChanged({1: broker(10), 2: broker(11, first_epoch=2)}))
     assert world.of(T0)[1:4] == (2, 2, (2,))
+
+
+def test_who_was_stopped_cleanly_is_elected_before_who_may_have_lost_its_tail() -> None:
+    world = World(1, 2, 3)
+    world.create("t", {0: [1, 2, 3], 1: [2, 3, 1]})
+    world.happens(BrokersChanged({}))
+    world.happens(BrokersChanged({1: broker(10), 2: broker(11, is_clean=True), 3: broker(12)}))
+    assert world.of(T0)[1:4] == (2, 2, (2,))
+    assert world.of(T1)[1:4] == (2, 2, (2,))
+    assert world.warnings == [], "nothing can be lost"
+
+
+@pytest.mark.parametrize("is_new_controller", [False, True])
+def test_it_is_said_who_leads_although_it_may_have_lost_its_tail(is_new_controller: bool) -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2], 1: [2, 1]})
+    world.create("u", {0: [2]})
+    world.brokers(b2=None)
+    world.brokers(b1=None)
+    if is_new_controller:
+        world.state.brokers = {1: broker(9), 2: broker(10)}
+        world.happens(TakenOver(dict.fromkeys((T0, T1), frozenset({1}))))
+    else:
+        world.happens(BrokersChanged({1: broker(9), 2: broker(10, is_clean=True)}))
+    assert world.of(T0)[1:4] == (1, 3, (1,))
+    (warning,) = world.warnings
+    assert warning.startswith("broker 1 was not stopped cleanly and leads 2 partitions, such as t-0,")
 
 
 def test_others_lead_what_a_failed_directory_has_taken() -> None:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import pytest
 
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.base.types import Endpoint, Uuid
+from ottla.base.types import NIL_UUID, Endpoint, TopicPartition, Uuid
 from ottla.machines.cluster.controller import decide
 from ottla.machines.cluster.decision import Decision
-from ottla.machines.cluster.state import ClusterState, LiveBroker, PartitionState, TopicState, WriteTopic
-from ottla.machines.cluster.topics import NewTopic, PartitionsWanted, TopicWanted
+from ottla.machines.cluster.state import (
+    ClusterState,
+    LiveBroker,
+    NoteTopic,
+    PartitionState,
+    TopicState,
+    WritePartition,
+    WriteTopic,
+)
+from ottla.machines.cluster.topics import NewTopic, PartitionsWanted, TopicFound, TopicWanted
 
 
 def cluster() -> ClusterState:
@@ -94,3 +102,30 @@ def test_partitions_that_can(assignment: list[list[int]] | None) -> None:
     (written, *_) = [one for one in grown(3, assignment).changes if isinstance(one, WriteTopic)]
     assert (written.name, sorted(written.assignment), written.expected_version) == ("t", [0, 1, 2], 4)
     assert grown(3, assignment, validate_only=True).changes == []
+
+
+def test_a_topic_that_somebody_else_has_written_gets_an_id_and_leaders() -> None:
+    """Of its partitions one has a leader, one can have one, and one waits for a broker."""
+    led = PartitionState((1,), leader=1, leader_epoch=4, isr=(1,), partition_epoch=9)
+    stored = TopicState(NIL_UUID, {0: led, 1: PartitionState((2, 1)), 2: PartitionState((2,))}, node_version=3)
+    given = Uuid(bytes(range(16)))
+    state = cluster()
+    decision = decide(state, TopicFound("t", stored, given), lambda _: False)
+    everything: dict[int, tuple[int, ...]] = {0: (1,), 1: (2, 1), 2: (2,)}
+    assert decision.changes == [
+        NoteTopic("t", stored),
+        WriteTopic("t", given, everything, 3, adding={}, removing={}),
+        WritePartition(TopicPartition("t", 1), 1, 0, (1,), -1),
+    ]
+    for change in decision.changes:
+        state.note(change, 4)
+    assert (state.topics["t"].topic_id, state.topics["t"].node_version) == (given, 4)
+    assert state.topics["t"].is_unfinished, "as long as a partition has never been led"
+
+
+def test_a_topic_that_has_all_is_only_noted() -> None:
+    led = PartitionState((1,), leader=1, leader_epoch=4, isr=(1,), partition_epoch=9)
+    stored = TopicState(Uuid(bytes(range(16))), {0: led}, node_version=3)
+    decision = decide(cluster(), TopicFound("t", stored, NIL_UUID), lambda _: False)
+    assert decision.changes == [NoteTopic("t", stored)]
+    assert not stored.is_unfinished

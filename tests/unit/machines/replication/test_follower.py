@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ottla.base.errors import ErrorCode
 from ottla.log.leader_epochs import EpochStart, LeaderEpochs
 from ottla.machines.replication.follower import (
+    NOT_TOLD_YET,
     Append,
     AskOffsets,
     BackOff,
@@ -66,6 +67,23 @@ def test_what_came_is_stored() -> None:
 )
 def test_a_leader_that_cannot_answer_is_asked_again_later(code: ErrorCode) -> None:
     assert after_fetch(Fetched(code), Log([0])) == BackOff(code)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_usual"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_ID, True),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, True),
+        (ErrorCode.FENCED_LEADER_EPOCH, True),
+        (ErrorCode.KAFKA_STORAGE_ERROR, False),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, False),
+        (ErrorCode.INVALID_REQUEST, False),
+    ],
+)
+def test_what_every_new_topic_and_election_brings_is_told_only_if_it_lasts(code: ErrorCode, is_usual: bool) -> None:
+    assert (code in NOT_TOLD_YET) == is_usual
 
 
 def test_out_of_range_asks_for_the_leaders_bounds_first() -> None:
