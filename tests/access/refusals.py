@@ -582,6 +582,7 @@ CASES: tuple[Case, ...] = (
             (ApiKey.UPDATE_METADATA, range(5, 9)),
             (ApiKey.CONTROLLED_SHUTDOWN, range(2, 4)),
             (ApiKey.ALTER_PARTITION, range(2, 4)),
+            (ApiKey.ALLOCATE_PRODUCER_IDS, (0,)),
         )
     ),
     Case(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+_ADJUST_MS = 1_000
+
 
 class Clock(Protocol):
     def wall_ms(self) -> int:
@@ -20,6 +22,30 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+
+class SteadyClock:
+    """A clock without the jumps of another one's wall clock, which it follows by running up to 5 % faster or slower.
+
+    For time-outs that are counted from a stored time: somebody who sets the clock must not make them all expire.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wall_ms = clock.wall_ms()
+        self._at_ms = clock.monotonic_ms()
+
+    def wall_ms(self) -> int:
+        passed_ms = self._clock.monotonic_ms() - self._at_ms
+        now_ms = self._wall_ms + passed_ms
+        if passed_ms >= _ADJUST_MS:
+            change_ms = min(max(self._clock.wall_ms() - now_ms, -passed_ms // 20), passed_ms // 20)
+            self._wall_ms, self._at_ms = now_ms + change_ms, self._at_ms + passed_ms
+            return self._wall_ms
+        return now_ms
+
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms()
 
 
 class ManualClock:

@@ -30,8 +30,6 @@ class Dispatch:
         self._straight_produce = StraightProduce(broker)
         self._straight_fetch = StraightFetch(broker)
         self._straight_commit = StraightCommit(broker)
-        self._anonymous = {listener.name for listener in broker.config.listeners if listener.protocol == "PLAINTEXT"}
-        """Listeners that ask nobody for a name."""
 
     def opened(self, connection: ClientConnection) -> None:
         connection.state = Admission(
@@ -39,8 +37,12 @@ class Dispatch:
             self._broker.quotas,
             listener=connection.listener,
             peer_host=connection.peer_host,
-            principal=ANONYMOUS if connection.listener in self._anonymous else None,
+            principal=ANONYMOUS if self._asks_for_no_name(connection.listener) else None,
         )
+
+    def _asks_for_no_name(self, listener: str) -> bool:
+        listeners = self._broker.config.listeners
+        return any(found.name == listener and found.protocol == "PLAINTEXT" for found in listeners)
 
     def handle(self, connection: ClientConnection, frame: memoryview) -> Outcome:
         api_key, version, correlation_id, position = skim_request_header(frame)

@@ -27,6 +27,7 @@ from ottla.broker.replica_moves import ReplicaMoves
 from ottla.broker.replicas import Replicas
 from ottla.broker.replication.controller_client import ControllerClient
 from ottla.broker.replication.orders import Orders
+from ottla.broker.replication.peers import Peers
 from ottla.broker.replication.throttles import ReplicationThrottle
 from ottla.broker.slow_requests import SlowRequests
 from ottla.broker.tasks import Tasks
@@ -59,6 +60,7 @@ class Broker:
     transactions: TransactionCoordinator
     controller: Controller
     orders: Orders
+    peers: Peers
     controller_client: ControllerClient
     topic_admin: TopicAdmin
     handlers: dict[int, Handler]

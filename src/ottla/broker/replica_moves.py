@@ -19,12 +19,15 @@ from ottla.base.types import TopicPartition
 from ottla.broker.partition import Partition
 from ottla.broker.replicas import Replicas
 from ottla.log.future_log import PIECE_BYTES, FutureLog, SourceFailedError
+from ottla.log.partition_log import PartitionLog
+from ottla.machines.replication.throttle import CopyRate
 
 log = logging.getLogger(__name__)
 
 LAST_BYTES = PIECE_BYTES
 """So much may be copied on the event loop's time, when a copy takes its place."""
 UNLIMITED = 2**63 - 1
+_BURST_MS = 500
 _THROTTLED_SLEEP_S_MAX = 1.0
 # The directory is sound, it just cannot take this copy.
 _NO_FAULT_OF_THE_DIRECTORY = (errno.ENOSPC, errno.EDQUOT, errno.ENOTEMPTY, errno.EEXIST)
@@ -47,7 +50,7 @@ class ReplicaMoves:
         self._slots = asyncio.Semaphore(parallel_moves)
         self._wishes: dict[TopicPartition, _Wish] = {}
         self._workers: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._copied_until_ms = 0.0
+        self._rate = CopyRate(_BURST_MS)
         self._is_stopping = False
 
     def start(self, topic: str, index: int, path: Path) -> None:
@@ -70,9 +73,21 @@ class ReplicaMoves:
         if partition.log.directory.parent == path:
             self._wishes.pop(tp, None)
             return
-        self._wishes[tp] = _Wish(partition, path)
+        wish = _Wish(partition, path)
+        # Asked for once more, with another throttle perhaps: what is copied already stays copied.
+        if self._wishes.get(tp) != wish:
+            self._wishes[tp] = wish
         if tp not in self._workers:
             self._workers[tp] = asyncio.get_running_loop().create_task(self._work(tp))
+
+    def not_begun(self, path: Path) -> list[PartitionLog]:
+        """Logs that are to be copied to `path`, of which nothing is there yet: others are copied first."""
+        begun = {future.topic_partition for future in self._log_dirs.futures_in(path)}
+        return [
+            wish.partition.log
+            for tp, wish in self._wishes.items()
+            if wish.target == path != wish.partition.log.directory.parent and tp not in begun and self._is_wanted(wish)
+        ]
 
     async def stop(self) -> None:
         """Ends all moves at their next step. What was copied is left, and removed by the next start."""
@@ -108,7 +123,7 @@ class ReplicaMoves:
         partition, target = wish
         future: FutureLog | None = None
         try:
-            future = await asyncio.to_thread(FutureLog.create, self._log_dirs, partition.log, target)
+            future = await self._replicas.threads.run(FutureLog.create, self._log_dirs, partition.log, target)
             while self._is_wanted(wish):
                 if await self._step(future):
                     await self._replace(partition, future)
@@ -123,7 +138,7 @@ class ReplicaMoves:
         except KafkaError as e:
             log.error("%s stays where it is: %s", partition.tp, e.message)
         if future is not None and not self._is_stopping:
-            await asyncio.to_thread(future.discard)
+            await self._replicas.threads.run(future.discard)
 
     async def _step(self, future: FutureLog) -> bool:
         """Brings the copy nearer to the log; says whether it may take its place, in this turn of the loop."""
@@ -132,14 +147,14 @@ class ReplicaMoves:
         if piece is None:
             if future.is_ready:
                 return True
-            await asyncio.to_thread(future.settle, now_ms)
+            await self._replicas.threads.run(future.settle, now_ms)
         elif future.is_ready and future.lag_bytes <= LAST_BYTES:
             future.copy(piece, now_ms)
         elif (wait_s := self._throttled_s()) > 0:
             # A long wait is made in short parts: the limit may be raised meanwhile, or the move called off.
             await asyncio.sleep(min(wait_s, _THROTTLED_SLEEP_S_MAX))
         else:
-            await asyncio.to_thread(future.copy, piece, now_ms)
+            await self._replicas.threads.run(future.copy, piece, now_ms)
             self._note_copied(piece.length)
         return False
 
@@ -150,22 +165,23 @@ class ReplicaMoves:
         self._replicas.moved(partition)
         log.info("%s was moved from %s to %s", partition.tp, old_path, new_path)
         try:
-            await asyncio.to_thread(self._log_dirs.secure_promoted, future.log)
+            await self._replicas.threads.run(self._log_dirs.secure_promoted, future.log)
         except LogDirError as e:
             self._replicas.directory_failed(new_path, e)
             return
         try:
-            await asyncio.to_thread(self._log_dirs.remove_replaced, partition.tp)
+            await self._replicas.threads.run(self._log_dirs.remove_replaced, partition.tp)
         except LogDirError as e:
             self._replicas.directory_failed(old_path, e)
             return
-        await asyncio.to_thread(self._log_dirs.forget_move, future.log, old_path)
+        await self._replicas.threads.run(self._log_dirs.forget_move, future.log, old_path)
 
     def _note_copied(self, count: int) -> None:
-        now_ms = self._clock.monotonic_ms()
-        self._copied_until_ms = max(self._copied_until_ms, now_ms) + count * 1000 / max(self._bytes_per_second(), 1)
+        self._rate.record(count, self._bytes_per_second(), self._clock.monotonic_ms())
 
     def _throttled_s(self) -> float:
-        if self._bytes_per_second() >= UNLIMITED:
+        """How long the limit, as it is now, holds the next piece up."""
+        limit, now_ms = self._bytes_per_second(), self._clock.monotonic_ms()
+        if limit >= UNLIMITED or self._rate.room(limit, now_ms):
             return 0
-        return (self._copied_until_ms - self._clock.monotonic_ms()) / 1000
+        return self._rate.wait_ms(limit, now_ms) / 1000

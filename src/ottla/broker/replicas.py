@@ -6,7 +6,6 @@ and StopReplica. Knows nothing of requests and replies.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Protocol
 from ottla.base.clock import Clock
 from ottla.base.errors import ErrorCode, KafkaError, LogDirError
 from ottla.base.types import NIL_UUID, TopicPartition, Uuid
+from ottla.broker.background import BackgroundThreads
 from ottla.broker.parked import Parked
 from ottla.broker.partition import Partition, leader_to_append, not_leader
 from ottla.log.config import LogConfig
@@ -24,6 +24,7 @@ from ottla.machines.fetch_session import PartitionKey, SessionWatch
 from ottla.machines.replication.isr import ProposeIsr
 from ottla.machines.replication.leader import PartitionLeader
 from ottla.machines.replication.order_rules import HeldReplica, why_role_refused, why_stop_refused
+from ottla.records.compression import Codec
 from ottla.wire.apis.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest
 from ottla.wire.apis.stop_replica import StopReplicaRequest
 
@@ -60,6 +61,7 @@ class Replicas:
         log_dirs: LogDirs,
         parked: Parked,
         clock: Clock,
+        threads: BackgroundThreads,
         *,
         read_config: Callable[[str], Awaitable[LogConfig]],
         on_all_failed: Callable[[], None],
@@ -69,6 +71,8 @@ class Replicas:
         self.log_dirs = log_dirs
         self._parked = parked
         self._clock = clock
+        self.threads = threads
+        """For what touches the disk: not on the loop's time."""
         self._read_config = read_config
         self.lag_ms_max = lag_ms_max
         self._on_all_failed = on_all_failed
@@ -142,13 +146,16 @@ class Replicas:
         records: Sequence[bytes],
         now_ms: int,
         transaction_of: tuple[int, int] | None = None,
+        *,
+        codec: Codec = Codec.NONE,
+        requires_all_replicas: bool = True,
     ) -> int:
         """Appends encoded records of a coordinator as one batch; returns the offset of the first."""
-        leader = leader_to_append(partition, requires_all_replicas=True)
+        leader = leader_to_append(partition, requires_all_replicas)
         partition_log = partition.log
         try:
             first_offset = partition_log.append_own(
-                records, leader_epoch=leader.leader_epoch, now_ms=now_ms, transaction_of=transaction_of
+                records, leader_epoch=leader.leader_epoch, now_ms=now_ms, transaction_of=transaction_of, codec=codec
             )
         except LogDirError as e:
             self.directory_failed(partition_log.directory.parent, e)
@@ -395,10 +402,9 @@ class Replicas:
                 # An empty log made elsewhere would pass for the partition, and its records would be gone.
                 self._offline.add(tp)
                 raise LogDirError("its log is not in any directory that can be used")
-            # Making directories and files touches the disk: not on the loop's time.
             config = await self._read_config(tp.topic)
             try:
-                return await asyncio.to_thread(self.log_dirs.create, tp, topic_id, config)
+                return await self.threads.run(self.log_dirs.create, tp, topic_id, config)
             except LogDirError as e:
                 for path in list(self.log_dirs.failed):
                     self.directory_failed(path, e)
@@ -408,7 +414,7 @@ class Replicas:
                 "the log on disk belongs to another topic of the same name", code=ErrorCode.INCONSISTENT_TOPIC_ID
             )
         if found.topic_id == NIL_UUID != topic_id:
-            await asyncio.to_thread(found.assign_topic_id, topic_id)
+            await self.threads.run(found.assign_topic_id, topic_id)
         return found
 
     def _delete(self, tp: TopicPartition) -> None:

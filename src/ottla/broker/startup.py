@@ -14,14 +14,17 @@ from dataclasses import dataclass, field
 from ottla.base.clock import Clock, SystemClock
 from ottla.base.errors import KafkaError, StartError
 from ottla.base.ids import Ids
-from ottla.base.types import Endpoint, uuid_to_text
+from ottla.base.types import Endpoint
 from ottla.broker.admission import AccessRules
+from ottla.broker.adoption import adopt_topics
+from ottla.broker.background import BackgroundThreads, thread_count
 from ottla.broker.cleaner import LogCleaner
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.dynamic import DynamicConfigs
 from ottla.broker.controller.balance import Balance
 from ottla.broker.controller.broker_link import ClusterLink
 from ottla.broker.controller.controller import Controller
+from ottla.broker.controller.triggers import TriggerRules
 from ottla.broker.coordinators.groups import GroupCoordinator
 from ottla.broker.coordinators.markers import Markers
 from ottla.broker.coordinators.peers import TransactionPeers
@@ -32,6 +35,8 @@ from ottla.broker.dispatch import Dispatch
 from ottla.broker.handler import Handler
 from ottla.broker.handlers import all_handlers, client_handlers
 from ottla.broker.housekeeping import Housekeeping
+from ottla.broker.identity import choose_broker_id, ensure_cluster
+from ottla.broker.listening import Listening, connection_limits
 from ottla.broker.metadata_cache import MetadataCache
 from ottla.broker.metadata_store import open_store
 from ottla.broker.node import Broker
@@ -47,6 +52,7 @@ from ottla.broker.replication.orders import Orders
 from ottla.broker.replication.peers import Peers
 from ottla.broker.replication.throttles import ReplicationThrottle
 from ottla.broker.slow_requests import SlowRequests
+from ottla.broker.standing import ask_peers
 from ottla.broker.tasks import Tasks
 from ottla.broker.topic_admin import TopicAdmin
 from ottla.log.log_dir import LogDirs
@@ -54,15 +60,12 @@ from ottla.machines.cluster.image import ClusterImage
 from ottla.machines.fetch_session import FetchSessions
 from ottla.metadata import paths
 from ottla.metadata.store import (
-    Create,
     CreateSequential,
     MetadataStore,
-    NodeExistsError,
-    Set,
     StoreError,
     StoreFailedError,
 )
-from ottla.net.limits import OS_DEFAULT, UNLIMITED, ConnectionLimits
+from ottla.net.limits import ConnectionLimits
 from ottla.net.server import Server
 from ottla.net.service import Service
 
@@ -111,13 +114,24 @@ async def start_broker(config: BrokerConfig, around: Surroundings | None = None)
 async def _start(config: BrokerConfig, around: Surroundings, undo: AsyncExitStack) -> Broker:
     config.require_no_refusals()
     log_dirs = await asyncio.to_thread(LogDirs.claim, config.log_dirs, around.ids)
-    undo.push_async_callback(asyncio.to_thread, log_dirs.close)
+    broker: Broker | None = None
+
+    async def close_log_dirs() -> None:
+        # A controller speaks to a broker once it has decided what an unclean stop of it means. Until then a clean one
+        # must not hide it.
+        is_known = broker is not None and broker.image.controller_id >= 0
+        await asyncio.to_thread(log_dirs.close, clean=is_known or log_dirs.were_closed_cleanly)
+
+    undo.push_async_callback(close_log_dirs)
     store = await around.open_store(config)
     undo.push_async_callback(store.close)
-    cluster_id = await _ensure_cluster(store, log_dirs, config, around.ids)
-    broker_id = await _choose_broker_id(store, log_dirs, config)
+    cluster_id = await ensure_cluster(store, log_dirs, config, around.ids)
+    broker_id = await choose_broker_id(store, log_dirs, config)
+    await adopt_topics(store, log_dirs, broker_id, config, around.ids)
     configs = DynamicConfigs(store, broker_id, config)
     await configs.start()
+    threads = BackgroundThreads(thread_count(configs.broker))
+    undo.callback(threads.close)
     await asyncio.to_thread(
         log_dirs.load,
         broker_id=broker_id,
@@ -126,16 +140,23 @@ async def _start(config: BrokerConfig, around: Surroundings, undo: AsyncExitStac
         config_for=configs.log_config,
         recovery_threads_per_dir=configs.broker.integer("num.recovery.threads.per.data.dir"),
     )
-    broker = _build(broker_id, cluster_id, around, configs, log_dirs, store, undo)
+    broker = _build(broker_id, cluster_id, around, configs, log_dirs, threads, store, undo)
     server = around.make_server(around.make_dispatch(broker, broker.handlers), connection_limits(broker.config))
     undo.push_async_callback(_stop_serving, broker, server)
-    broker.endpoints = _bind(server, broker.config)
-    await _registration(broker, store).begin()
+    listening = Listening(server, broker.config)
+    registration = _registration(broker, listening, store)
+    await registration.begin()
     undo.callback(broker.controller.stand_by())
     await broker.controller.campaign()
     broker.groups.start()
     broker.tasks.spawn(broker.slow_requests.watch_event_loop())
     server.start_accepting()
+    listening.on_moved = lambda: _follow_listeners(broker, listening, registration)
+    configs.on_broker_changed = _each(
+        configs.on_broker_changed,
+        lambda: threads.resize(thread_count(broker.config)),
+        lambda: listening.reconfigured(broker.config),
+    )
     housekeeping = Housekeeping(broker.replicas, around.clock, broker.config)
     housekeeping.start()
     undo.push_async_callback(housekeeping.stop)
@@ -154,51 +175,13 @@ async def _until_told(broker: Broker) -> None:
         await asyncio.sleep(0.005)
 
 
-async def _ensure_cluster(store: MetadataStore, log_dirs: LogDirs, config: BrokerConfig, ids: Ids) -> str:
-    """The cluster's id; the first start makes one. The nodes every cluster has are made where they are missing."""
-    for path in paths.PERSISTENT_PATHS:
-        if await store.get(path) is None:
-            await _make(store, Create(path))
-    if await store.get(paths.FEATURE) is None:
-        await _make(store, Create(paths.FEATURE, paths.encode_features()))
-    while (node := await store.get(paths.CLUSTER_ID)) is None:
-        stored = log_dirs.stored_cluster_id()
-        if stored is not None and config.optional_text("zookeeper.connect") is not None:
-            raise StartError(
-                f"the log directories are those of cluster {stored}, but there is no cluster at zookeeper.connect="
-                f"{config.text('zookeeper.connect')}; correct it (the path at its end, too), or use empty directories"
-            )
-        cluster_id = stored or uuid_to_text(ids.uuid())
-        await _make(store, Create(paths.CLUSTER_ID, paths.encode_cluster_id(cluster_id)))
-    try:
-        return paths.decode_cluster_id(node.data)
-    except paths.MalformedNodeError as e:
-        raise StartError(f"the node {paths.CLUSTER_ID} in the metadata store cannot be used: {e}") from e
-
-
-async def _make(store: MetadataStore, node: Create) -> None:
-    with suppress(NodeExistsError):  # another broker of the cluster makes it at the same time
-        await store.commit([node])
-
-
-async def _choose_broker_id(store: MetadataStore, log_dirs: LogDirs, config: BrokerConfig) -> int:
-    """The configured id, else the one the log directories were made with, else a new one above the reserved."""
-    if config.broker_id is not None:
-        return config.broker_id
-    stored = log_dirs.stored_broker_id()
-    if stored is not None:
-        return stored
-    # The version belongs to this commit alone, however many brokers draw at the same time.
-    (drawn,) = await store.commit([Set(paths.BROKER_SEQUENCE, b"")])
-    return config.integer("reserved.broker.max.id") + drawn.version
-
-
 def _build(
     broker_id: int,
     cluster_id: str,
     around: Surroundings,
     configs: DynamicConfigs,
     log_dirs: LogDirs,
+    threads: BackgroundThreads,
     store: MetadataStore,
     undo: AsyncExitStack,
 ) -> Broker:
@@ -213,6 +196,7 @@ def _build(
         log_dirs,
         parked,
         clock,
+        threads,
         read_config=configs.read_topic,
         on_all_failed=failed.set,
         lag_ms_max=lambda: configs.broker.integer("replica.lag.time.max.ms"),
@@ -221,23 +205,38 @@ def _build(
     markers = Markers(replicas, parked, clock, groups.runtime)
     orders = Orders(replicas, image, on_metadata=_on_metadata(configs, groups))
 
-    def address_of(peer: int) -> Endpoint | None:
-        endpoint = _address_of(peer, config.inter_broker_listener_name, image, controller)
-        return None if endpoint is None else around.route(peer, endpoint)
+    def peers_at(listener: str) -> Peers:
+        def address_of(peer: int) -> Endpoint | None:
+            endpoint = _address_of(peer, listener, image, controller)
+            return None if endpoint is None else around.route(peer, endpoint)
 
-    peers = Peers(broker_id, address_of)
-    undo.callback(peers.close)
+        reached = Peers(
+            broker_id,
+            address_of,
+            setup_timeout_ms=config.integer("socket.connection.setup.timeout.ms"),
+            setup_timeout_max_ms=config.integer("socket.connection.setup.timeout.max.ms"),
+        )
+        undo.callback(reached.close)
+        return reached
+
+    peers = peers_at(config.inter_broker_listener_name)
+    ordered_peers = peers_at(config.control_plane_listener_name)
+    trigger_rules = TriggerRules(
+        lambda name: image.topic_id(name) or around.ids.uuid(),
+        deletion_allowed=lambda: configs.broker.flag("delete.topic.enable"),
+    )
     controller = Controller(
         broker_id,
         store,
-        ClusterLink(broker_id, orders, peers),
+        ClusterLink(broker_id, orders, ordered_peers, timeout_ms=config.integer("controller.socket.timeout.ms")),
         clock,
         unclean_election_allowed=lambda topic: configs.log_config(topic).unclean_leader_election_enable,
         balance=Balance.of(config),
+        triggers=None if config.optional_text("zookeeper.connect") is None else trigger_rules,
     )
     undo.push_async_callback(controller.stop)
     throttles = {
-        side: ReplicationThrottle(side, broker_id, lambda: configs.broker, configs.topic_overrides, clock)
+        side: ReplicationThrottle(side, broker_id, lambda: configs.broker, configs.topic_overrides_in_force, clock)
         for side in ("leader", "follower")
     }
     fetchers = ReplicaFetchers(
@@ -252,7 +251,13 @@ def _build(
     undo.push_async_callback(fetchers.stop)
     replicas.following = fetchers
     replicas.is_elsewhere = lambda tp: image.partition(tp) is not None
-    controller_client = ControllerClient(image, controller, peers)
+    controller_client = ControllerClient(
+        image,
+        controller,
+        peers,
+        timeout_ms=config.integer("controller.socket.timeout.ms"),
+        topic_timeout_ms=config.integer("request.timeout.ms"),
+    )
     replicas.propose_isr = IsrChanges(
         broker_id,
         controller_client.alter_partition,
@@ -260,7 +265,9 @@ def _build(
         broker_epoch=lambda: orders.broker_epoch,
         on_changed=replicas.isr_changed,
     ).propose
-    _follow_config_changes(configs, replicas, fetchers, throttles.values())
+    _follow_config_changes(
+        configs, replicas, fetchers, throttles.values(), lambda: tasks.spawn(_elect_leaders_again(controller))
+    )
     replicas.on_directory_failed = lambda: tasks.spawn(_tell_of_failed_directory(store, broker_id))
     return Broker(
         broker_id=broker_id,
@@ -290,10 +297,18 @@ def _build(
         groups=groups,
         markers=markers,
         transactions=TransactionCoordinator(
-            config, image, replicas, parked, clock, markers, TransactionPeers(broker_id, image, peers), tasks
+            config,
+            image,
+            replicas,
+            parked,
+            clock,
+            markers,
+            TransactionPeers(broker_id, image, peers, timeout_ms=config.integer("request.timeout.ms")),
+            tasks,
         ),
         controller=controller,
         orders=orders,
+        peers=peers,
         controller_client=controller_client,
         topic_admin=TopicAdmin(
             controller,
@@ -338,15 +353,27 @@ def _on_metadata(configs: DynamicConfigs, groups: GroupCoordinator) -> Callable[
     return cluster_changed
 
 
+async def _elect_leaders_again(controller: Controller) -> None:
+    """Whoever allows unclean elections wants the partitions led that could not be led without."""
+    with suppress(KafkaError):
+        await controller.elect_where_allowed()
+
+
 def _follow_config_changes(
-    configs: DynamicConfigs, replicas: Replicas, fetchers: ReplicaFetchers, throttles: Iterable[ReplicationThrottle]
+    configs: DynamicConfigs,
+    replicas: Replicas,
+    fetchers: ReplicaFetchers,
+    throttles: Iterable[ReplicationThrottle],
+    elect_again: Callable[[], None],
 ) -> None:
     def topic_changed(topic: str) -> None:
         replicas.set_topic_config(topic, configs.log_config(topic))
+        elect_again()
 
     def broker_changed() -> None:
         for topic in replicas.topics():
-            topic_changed(topic)
+            replicas.set_topic_config(topic, configs.log_config(topic))
+        elect_again()
         fetchers.reconfigured()
         for throttle in throttles:
             throttle.reconfigured()
@@ -355,23 +382,27 @@ def _follow_config_changes(
     configs.on_broker_changed = broker_changed
 
 
-def _bind(server: Server, config: BrokerConfig) -> list[Endpoint]:
-    backlog = config.integer("socket.listen.backlog.size")
-    ports = {
-        listener.name: server.bind(listener.name, listener.host, listener.port, backlog=backlog)
-        for listener in config.listeners
-    }
-    return [
-        Endpoint(listener.name, listener.host, listener.port or ports[listener.name])
-        for listener in config.advertised_listeners
-    ]
+def _each(*calls: Callable[[], None]) -> Callable[[], None]:
+    def call_each() -> None:
+        for call in calls:
+            call()
+
+    return call_each
 
 
-def _registration(broker: Broker, store: MetadataStore) -> Registration:
+def _follow_listeners(broker: Broker, listening: Listening, registration: Registration) -> None:
+    broker.endpoints = listening.endpoints
+    broker.tasks.spawn(registration.renew())
+
+
+def _registration(broker: Broker, listening: Listening, store: MetadataStore) -> Registration:
+    broker.endpoints = listening.endpoints
+
     def describe() -> paths.BrokerNode:
         protocols = {listener.name: listener.protocol for listener in broker.config.listeners}
         endpoints = [(endpoint, protocols[endpoint.listener]) for endpoint in broker.endpoints]
-        return paths.BrokerNode(endpoints, broker.config.optional_text("broker.rack"))
+        is_clean = broker.replicas.log_dirs.were_closed_cleanly
+        return paths.BrokerNode(endpoints, broker.config.optional_text("broker.rack"), was_stopped_cleanly=is_clean)
 
     return Registration(
         broker.broker_id,
@@ -382,6 +413,8 @@ def _registration(broker: Broker, store: MetadataStore) -> Registration:
         orders=broker.orders,
         replicas=broker.replicas,
         controller=broker.controller,
+        image=broker.image,
+        is_given_up=ask_peers(broker.broker_id, broker.image, broker.peers),
         on_orphaned=broker.orphaned.set,
     )
 
@@ -402,21 +435,3 @@ async def _answer_waiting(broker: Broker) -> None:
     broker.parked.expire_all(broker.replicas)
     await broker.groups.stop()
     await broker.transactions.stop()
-
-
-def connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    return ConnectionLimits(
-        max_request_bytes=config.integer("socket.request.max.bytes"),
-        max_connections=min(config.integer("max.connections"), UNLIMITED),
-        max_connections_per_ip=config.integer("max.connections.per.ip"),
-        max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
-        max_idle_ms=config.integer("connections.max.idle.ms"),
-        send_buffer_bytes=max(config.integer("socket.send.buffer.bytes"), 1_048_576),
-        # Left alone, the system lets the buffer grow with what a client sends. A fixed one of Kafka's default size
-        # would take eight reads for a frame of a megabyte.
-        receive_buffer_bytes=(
-            config.integer("socket.receive.buffer.bytes")
-            if "socket.receive.buffer.bytes" in config.given
-            else OS_DEFAULT
-        ),
-    )

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 UNLIMITED = 2**31 - 1
 
 OS_DEFAULT = -1
 """A socket buffer size that leaves the choice, and the automatic tuning, to the operating system."""
+
+
+class CreationRate(Protocol):
+    """How fast connections may come."""
+
+    def record(self, size: int, now_ms: int) -> int:
+        """So many have come; says for how many milliseconds the next ones have to wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerLimits:
+    """What one listener allows, within what the server does."""
+
+    max_connections: int = UNLIMITED
+    creation_rate: CreationRate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +33,10 @@ class ConnectionLimits:
     max_connections: int = UNLIMITED
     max_connections_per_ip: int = UNLIMITED
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    creation_rate: CreationRate | None = None
+    by_listener: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    protected_listener: str | None = None
+    """Not bound by what all listeners share, if it is one of several: the brokers' own connections come there."""
     max_idle_ms: int = 600_000
     send_buffer_bytes: int = 1_048_576
     receive_buffer_bytes: int = OS_DEFAULT

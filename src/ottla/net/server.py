@@ -16,7 +16,7 @@ from ottla.base.errors import StartError
 from ottla.net.channel import Channel, PlainChannel
 from ottla.net.connection_context import ConnectionContext, MakeTurns, ServerStats
 from ottla.net.file_views import FileViews
-from ottla.net.limits import OS_DEFAULT, ConnectionLimits
+from ottla.net.limits import OS_DEFAULT, UNLIMITED, ConnectionLimits
 from ottla.net.server_connection import ClientConnection
 from ottla.net.service import Service
 from ottla.net.turns import EpollTurns
@@ -55,6 +55,7 @@ class Server:
         self._connections_by_host: Counter[str] = Counter()
         self._last_connection_id = 0
         self._is_short_of_resources = False
+        self._paused_until_s: dict[_Listener, float] = {}
         self._all_closed: asyncio.Future[None] | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
 
@@ -76,7 +77,7 @@ class Server:
     def start_accepting(self) -> None:
         """From now on the clients of every bound listener are served."""
         for entry in self._listeners:
-            self._loop.add_reader(entry.socket.fileno(), self._accept, entry)
+            self._resume_accepting(entry)
         if self._sweep_timer is None and self._limits.max_idle_ms > 0:
             self._schedule_sweep()
 
@@ -85,6 +86,32 @@ class Server:
         actual_port = self.bind(listener, host, port, backlog=backlog)
         self.start_accepting()
         return actual_port
+
+    def unbind(self, listener: str) -> None:
+        """Gives a listener's port back and closes its connections."""
+        for entry in [entry for entry in self._listeners if entry.name == listener]:
+            self._listeners.remove(entry)
+            self._loop.remove_reader(entry.socket.fileno())
+            entry.socket.close()
+        for connection in self.connections():
+            if connection.listener == listener:
+                connection.close()
+
+    def set_limits(self, limits: ConnectionLimits) -> None:
+        """From now on. If there are more connections than the server allows, those that were idle the longest go."""
+        self._limits = self._context.limits = limits
+        while len(self._connections) > limits.max_connections and self._close_longest_idle():
+            pass
+
+    def _close_longest_idle(self) -> bool:
+        """Of those whose listener is not protected; False if there are none."""
+        others = [found for found in self.connections() if not self._is_protected(found.listener)]
+        if others:
+            max(others, key=lambda found: found.idle_sweeps).close()
+        return bool(others)
+
+    def _is_protected(self, listener: str) -> bool:
+        return listener == self._limits.protected_listener and len(self._listeners) > 1
 
     def connections(self) -> list[ClientConnection]:
         return list(self._connections.values())
@@ -104,9 +131,26 @@ class Server:
                 continue  # That one client gave up before we came to it.
             self._is_short_of_resources = False
             self._admit(listener.name, accepted, address)
+            if self._slow_down(listener):
+                return
+
+    def _slow_down(self, listener: _Listener) -> bool:
+        """Lets later connections wait if they come too fast, where the system keeps them: nobody is turned away."""
+        now_ms = int(self._loop.time() * 1000)
+        limits, own = self._limits, self._limits.by_listener.get(listener.name)
+        wait_ms = own.creation_rate.record(1, now_ms) if own is not None and own.creation_rate is not None else 0
+        if wait_ms > 0:
+            self._pause(listener, wait_ms / 1000)
+        if limits.creation_rate is None or self._is_protected(listener.name):
+            return wait_ms > 0
+        shared_wait_ms = limits.creation_rate.record(1, now_ms)
+        if shared_wait_ms > 0:
+            for other in self._listeners:
+                if not self._is_protected(other.name):
+                    self._pause(other, shared_wait_ms / 1000)
+        return max(wait_ms, shared_wait_ms) > 0
 
     def _pause_accepting(self, listener: _Listener, error: OSError) -> None:
-        """The listening socket stays readable, so without a pause the loop would spin on it."""
         if not self._is_short_of_resources:
             self._is_short_of_resources = True
             _log.error(
@@ -114,16 +158,24 @@ class Server:
                 error.strerror,
                 ACCEPT_PAUSE_S,
             )
-        self._loop.remove_reader(listener.socket.fileno())
-        self._loop.call_later(ACCEPT_PAUSE_S, self._resume_accepting, listener)
+        self._pause(listener, ACCEPT_PAUSE_S)
 
-    def _resume_accepting(self, listener: _Listener) -> None:
-        if listener in self._listeners:
+    def _pause(self, listener: _Listener, pause_s: float) -> None:
+        """The listening socket stays readable, so the loop would spin on it if it went on looking."""
+        until_s = self._loop.time() + pause_s
+        if until_s > self._paused_until_s.get(listener, 0.0):
+            self._paused_until_s[listener] = until_s
+            self._loop.remove_reader(listener.socket.fileno())
+            self._loop.call_at(until_s, self._resume_accepting, listener, until_s)
+
+    def _resume_accepting(self, listener: _Listener, paused_until_s: float = 0.0) -> None:
+        if listener in self._listeners and self._paused_until_s.get(listener, 0.0) <= paused_until_s:
+            self._paused_until_s.pop(listener, None)
             self._loop.add_reader(listener.socket.fileno(), self._accept, listener)
 
     def _admit(self, listener: str, accepted: socket.socket, address: tuple[str, int]) -> None:
         peer_host = address[0].removeprefix("::ffff:")
-        refusal = self._refusal(peer_host)
+        refusal = self._refusal(listener, peer_host)
         if refusal is not None:
             self.stats.refused_total += 1
             self._context.complain("refused a connection from %s on %s: %s", peer_host, listener, refusal)
@@ -157,8 +209,14 @@ class Server:
         if not connection.is_closed:
             connection.open()
 
-    def _refusal(self, peer_host: str) -> str | None:
-        if len(self._connections) >= self._limits.max_connections:
+    def _refusal(self, listener: str, peer_host: str) -> str | None:
+        own = self._limits.by_listener.get(listener)
+        if own is not None and own.max_connections < UNLIMITED:
+            of_listener = sum(connection.listener == listener for connection in self._connections.values())
+            if of_listener >= own.max_connections:
+                return f"the listener has {of_listener} connections, as many as its max.connections allows"
+        is_full = len(self._connections) >= self._limits.max_connections
+        if is_full and not (self._is_protected(listener) and self._close_longest_idle()):
             return f"there are {len(self._connections)} connections, as many as max.connections allows"
         of_host = self._connections_by_host[peer_host]
         if of_host >= self._limits.max_connections_from(peer_host):

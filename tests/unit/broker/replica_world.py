@@ -10,6 +10,7 @@ from ottla.base.clock import ManualClock
 from ottla.base.errors import ErrorCode
 from ottla.base.ids import Ids
 from ottla.base.types import TopicPartition, Uuid
+from ottla.broker.background import BackgroundThreads
 from ottla.broker.parked import Parked
 from ottla.broker.partition import Partition
 from ottla.broker.replicas import Replicas
@@ -52,6 +53,7 @@ class ReplicaWorld:
             self.log_dirs,
             Parked(asyncio.get_running_loop()),
             self.clock,
+            BackgroundThreads(2),
             read_config=self._read_config,
             on_all_failed=self._on_all_failed,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,9 @@ class RunningBroker:
         """What the broker answers, as soon as it does; the newest version it serves unless another one is named."""
         version = self.broker.handlers[request.API_KEY].max_version if version is None else version
         return self._loop.run_until_complete(in_time(self._ask(request, version)))
+
+    def wait_for(self, outcome: Coroutine[Any, Any, Any]) -> Any:
+        return self._loop.run_until_complete(in_time(outcome))
 
     async def _ask(self, request: Request, version: int) -> Any:
         frame = memoryview(bytearray(encode_request_frame(request, version, 77, "tester")[4:]))

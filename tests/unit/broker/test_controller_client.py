@@ -31,8 +31,10 @@ class Peers:
     def __init__(self, answer: Any) -> None:
         self._answer = answer
         self.asked: list[Any] = []
+        self.timeouts_ms: list[int] = []
 
-    async def request(self, broker_id: int, request: Any, response_type: type, **_: Any) -> Any:
+    async def request(self, broker_id: int, request: Any, response_type: type, *, timeout_ms: int, **_: Any) -> Any:
+        self.timeouts_ms.append(timeout_ms)
         assert broker_id == CONTROLLER and isinstance(self._answer, response_type)
         self.asked.append(request)
         return self._answer
@@ -41,7 +43,7 @@ class Peers:
 def client(answer: Any) -> tuple[ControllerClient, Peers]:
     image, peers = ClusterImage("cluster"), Peers(answer)
     image.controller_id = CONTROLLER
-    return ControllerClient(image, Elsewhere(), peers), peers  # type: ignore[arg-type]
+    return ControllerClient(image, Elsewhere(), peers, timeout_ms=7, topic_timeout_ms=9), peers  # type: ignore[arg-type]
 
 
 def test_a_topic_is_created_there_and_a_refusal_told() -> None:
@@ -50,6 +52,7 @@ def test_a_topic_is_created_there_and_a_refusal_told() -> None:
     asyncio.run(asking.create_topic(new))
     (topic,) = peers.asked[0].topics
     assert (topic.name, topic.num_partitions, topic.replication_factor) == ("t", 2, 1)
+    assert (peers.timeouts_ms, peers.asked[0].timeout_ms) == ([7], 9)
     assert [(setting.name, setting.value) for setting in topic.configs] == [("cleanup.policy", "compact")]
     refused = CreatableTopicResult(name="t", error_code=ErrorCode.POLICY_VIOLATION, error_message="not this one")
     asking, _ = client(CreateTopicsResponse(topics=[refused]))

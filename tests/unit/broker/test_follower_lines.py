@@ -13,7 +13,8 @@ from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.replication.fetchers import _Followed, _log_cut, _SourceFetcher
-from tests.unit.broker.replica_world import ReplicaWorld, in_world
+from tests.unit.broker.replica_world import TOPIC_ID, ReplicaWorld, in_world
+from tests.waiting import run_async, until
 
 
 @pytest.mark.parametrize(("offset", "level"), [(3, "INFO"), (2, "ERROR")])
@@ -34,7 +35,14 @@ def test_what_is_cut_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture, o
 
 @pytest.mark.parametrize(
     ("code", "told_with_try"),
-    [(ErrorCode.UNKNOWN_TOPIC_ID, 5), (ErrorCode.KAFKA_STORAGE_ERROR, 1)],
+    [
+        (ErrorCode.UNKNOWN_TOPIC_ID, 5),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 5),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, 5),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, 5),
+        (ErrorCode.FENCED_LEADER_EPOCH, 5),
+        (ErrorCode.KAFKA_STORAGE_ERROR, 1),
+    ],
     ids=lambda v: str(v),
 )
 def test_what_passes_soon_is_not_told_and_the_rest_once(
@@ -53,3 +61,26 @@ def test_what_passes_soon_is_not_told_and_the_rest_once(
     assert told == [int(number >= told_with_try) for number in range(1, 9)]
     assert caplog.messages == [f"t-0 cannot be fetched from broker 2 for now: {code.name}"]
     assert followed.waits_until_ms == fetcher._owner.clock.monotonic_ms() + 320
+
+
+def test_a_leader_that_cannot_be_reached_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        tries = 0
+
+        async def connection(*_: object, **__: object) -> None:
+            nonlocal tries
+            tries += 1
+            raise OSError("refused")
+
+        config = BrokerConfig({"replica.fetch.backoff.ms": "1"})
+        peers = SimpleNamespace(connection=connection)
+        owner: Any = SimpleNamespace(peers=peers, config=lambda: config, clock=ManualClock())
+        fetcher = _SourceFetcher(owner, 2, 0)
+        partition: Any = SimpleNamespace(tp=TopicPartition("t", 0), leader_epoch=1, topic_id=TOPIC_ID)
+        fetcher.add(partition)
+        await until(lambda: tries >= 3)
+        fetcher.cancel()
+
+    with caplog.at_level("INFO"):
+        run_async(scenario())
+    assert caplog.messages == ["replicas cannot be fetched from broker 2 for now: refused"]

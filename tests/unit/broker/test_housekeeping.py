@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -12,7 +13,10 @@ from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.housekeeping import Housekeeping
 from ottla.log.checkpoints import PARTITION_METADATA, read_offsets, read_partition_metadata
 from ottla.log.config import LogConfig
+from ottla.log.file import LogFile
+from ottla.records.batch import NO_TIMESTAMP
 from tests.unit.broker.replica_world import TOPIC_ID, ReplicaWorld, in_world
+from tests.waiting import until
 
 
 def housekeeping(world: ReplicaWorld) -> Housekeeping:
@@ -164,6 +168,65 @@ def test_old_segments_go_where_retention_says_so(tmp_path: Path, caplog: pytest.
         )
 
     in_world(tmp_path, scenario, LogConfig(segment_index_bytes=4096, retention_ms=1_000))
+
+
+def test_a_log_that_retention_cannot_judge_is_named_once_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        broken, whole = await world.lead("broken"), await world.lead("whole")
+        for partition in (broken, whole):
+            world.append(partition)
+        broken.log.segments.first.max_timestamp = NO_TIMESTAMP
+        monkeypatch.setattr(LogFile, "modified_ms", fails)
+        world.clock.advance(1_001)
+        jobs = housekeeping(world)
+        for _ in range(2):
+            await jobs.drop_expired()
+        assert (broken.log.log_start_offset, whole.log.log_start_offset) == (0, 1)
+        assert not broken.is_offline
+        (line,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
+        assert line.startswith(f"broken-0 in {broken.log.directory} keeps records that retention would delete: ")
+        assert "Input/output error" in line
+
+    in_world(tmp_path, scenario, LogConfig(segment_index_bytes=4096, retention_ms=1_000))
+
+
+def test_files_that_somebody_has_removed_need_not_be_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever makes room by hand harms this log, and not all that are in the directory."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = await world.lead("t")
+        world.append(partition)
+        partition.log.roll(now_ms=world.clock.wall_ms())
+        world.append(partition)
+        segment = partition.log.segments.first
+        removed = [segment.log.path, segment.offset_index.path]
+        for path in removed:
+            path.unlink()
+        world.clock.advance(1_001)
+        await housekeeping(world).drop_expired()
+        assert (partition.log.log_start_offset, partition.is_offline, world.log_dirs.failed) == (2, False, {})
+        assert [f"{path} was to be deleted, but" in caplog.text for path in removed] == [True, True]
+
+    in_world(tmp_path, scenario, LogConfig(segment_index_bytes=4096, retention_ms=1_000))
+
+
+def test_an_error_nobody_has_foreseen_does_not_end_a_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        calls = 0
+
+        async def job() -> None:
+            nonlocal calls
+            calls += 1
+            raise RuntimeError("nobody thought of this")
+
+        task = asyncio.get_running_loop().create_task(housekeeping(world)._every(1, job))
+        await until(lambda: calls >= 2)
+        task.cancel()
+        assert "an error that was not foreseen" in caplog.text and "nobody thought of this" in caplog.text
+
+    in_world(tmp_path, scenario)
 
 
 def test_a_directory_whose_segments_cannot_be_dropped_is_given_up(

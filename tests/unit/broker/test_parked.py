@@ -180,3 +180,21 @@ def test_everybody_is_answered_at_the_end() -> None:
         assert not any(waitable.waiters for waitable in waitables)
 
     run(scenario)
+
+
+def test_whoever_is_to_be_tried_soon_is_tried_once_at_the_end_of_the_turn() -> None:
+    async def scenario(parked: Parked) -> None:
+        place, first, second = Waitable(), Waiting(), Waiting()
+        requests = [parked.park_unplaced(first, LONG_MS), parked.park(second, [place], LONG_MS)]
+        for request in (*requests, *requests):
+            parked.soon(request)
+        assert (first.tries, second.tries) == (0, 0)
+        await next_turn()
+        assert (first.tries, second.tries) == (1, 1)
+        first.is_satisfied = True
+        parked.moved(place)
+        parked.soon(requests[0])
+        await next_turn()
+        assert (first.completed, second.tries) == (1, 2)
+
+    run(scenario)

@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.base.errors import ErrorCode, KafkaError, LogDirError
-from ottla.base.types import FileSlice
+from ottla.base.types import NIL_UUID, FileSlice, TopicPartition, Uuid
+from ottla.broker import replica_moves
 from ottla.broker.partition import Partition
 from ottla.broker.replica_moves import UNLIMITED, ReplicaMoves
 from ottla.log.config import LogConfig
 from ottla.log.future_log import FutureLog
-from tests.unit.broker.replica_world import ReplicaWorld, in_world
+from tests.unit.broker.replica_world import TOPIC_ID, ReplicaWorld, in_world
 
 
 class Moves(ReplicaMoves):
     """With the partition that moves, and the way there and back."""
 
     def __init__(self, world: ReplicaWorld, partition: Partition) -> None:
-        super().__init__(world.replicas, world.clock, parallel_moves=1, bytes_per_second=lambda: UNLIMITED)
+        super().__init__(world.replicas, world.clock, parallel_moves=1, bytes_per_second=lambda: self.limit)
+        self.limit = UNLIMITED
         self.world = world
         self.partition = partition
         self.home = partition.log.directory.parent
@@ -49,6 +53,23 @@ def moving(tmp_path: Path, scenario: Callable[[Moves], Awaitable[None]]) -> None
     in_world(tmp_path, run, LogConfig(segment_bytes=500, segment_index_bytes=4096))
 
 
+@pytest.mark.parametrize(
+    ("topic_id", "leader_epoch", "stays"),
+    [(TOPIC_ID, 1, False), (TOPIC_ID, 0, True), (NIL_UUID, 1, True), (Uuid(bytes(16 * [7])), 1, True)],
+)
+def test_who_was_replaced_meanwhile_deletes_its_copy(
+    tmp_path: Path, topic_id: Uuid, leader_epoch: int, stays: bool
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = await world.lead("t")
+        world.replicas.remove_moved_away(TopicPartition("none", 0), topic_id, leader_epoch)
+        world.replicas.remove_moved_away(partition.tp, topic_id, leader_epoch)
+        assert (world.log_dirs.get(partition.tp) is not None) == stays
+        assert (world.replicas.find("t", 0) is not None) == stays
+
+    in_world(tmp_path, scenario)
+
+
 def test_there_and_back(tmp_path: Path) -> None:
     async def scenario(moves: Moves) -> None:
         for path in (moves.away, moves.home):
@@ -59,6 +80,43 @@ def test_there_and_back(tmp_path: Path) -> None:
             moves.world.append(moves.partition)
         assert (moves.partition.log.log_end_offset, moves.partition.log.high_watermark) == (52, 52)
         assert moves.names(moves.away) == []
+
+    moving(tmp_path, scenario)
+
+
+def test_who_waits_for_the_partition_is_told_that_its_log_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetch that waits would otherwise wait for appends to the old one."""
+
+    async def scenario(moves: Moves) -> None:
+        seen: list[Path] = []
+        monkeypatch.setattr(
+            moves.world.replicas, "moved", lambda partition: seen.append(partition.log.directory.parent)
+        )
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert seen == [moves.away]
+
+    moving(tmp_path, scenario)
+
+
+def test_the_old_copy_goes_when_the_new_one_would_outlive_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(moves: Moves) -> None:
+        done: list[str] = []
+        log_dirs = moves.world.log_dirs
+
+        def noted(name: str, step: Callable[..., None], *arguments: Any) -> None:
+            done.append(name)
+            step(*arguments)
+
+        for name in ("secure_promoted", "remove_replaced", "forget_move"):
+            monkeypatch.setattr(log_dirs, name, partial(noted, name, getattr(log_dirs, name)))
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert done == ["secure_promoted", "remove_replaced", "forget_move"]
 
     moving(tmp_path, scenario)
 
@@ -111,6 +169,43 @@ class Steps:
             return real(future)
 
         monkeypatch.setattr(FutureLog, "next_piece", next_piece)
+
+
+def test_the_same_wish_again_lets_the_copy_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(moves: Moves) -> None:
+        made: list[FutureLog] = []
+        real = FutureLog.create
+
+        def create(*arguments: Any) -> FutureLog:
+            made.append(real(*arguments))
+            return made[-1]
+
+        monkeypatch.setattr(FutureLog, "create", create)
+        steps = Steps(monkeypatch, 3, lambda: moves.start("t", 0, moves.away))
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert steps.count > 3
+        assert [future.log for future in made] == [moves.partition.log]
+
+    moving(tmp_path, scenario)
+
+
+def test_a_limit_that_is_raised_ends_a_long_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(moves: Moves) -> None:
+        monkeypatch.setattr(replica_moves, "_THROTTLED_SLEEP_S_MAX", 0.0)
+        monkeypatch.setattr(replica_moves, "LAST_BYTES", -1)
+        moves.limit = 1
+        steps = Steps(monkeypatch, -1, lambda: None)
+        moves.start("t", 0, moves.away)
+        while steps.count < 100:
+            await asyncio.sleep(0.001)
+        assert moves.names(moves.home) == ["t-0"], "a byte a second, and no second has passed"
+        moves.limit = 1_000_000
+        moves.world.clock.advance(1000)
+        await moves.settled()
+        assert moves.partition.log.directory == moves.away / "t-0"
+
+    moving(tmp_path, scenario)
 
 
 def test_records_that_come_meanwhile_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +320,31 @@ def test_a_stop_does_not_wait_for_the_end(tmp_path: Path, monkeypatch: pytest.Mo
         await asyncio.gather(*stops)
         assert moves.partition.log.directory == moves.home / "t-0"
         assert [name[-7:] for name in moves.names(moves.away)] == ["-future"]
+
+    moving(tmp_path, scenario)
+
+
+def test_what_was_asked_for_is_known_before_it_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks how far it is, right after the reply, must not hear that nothing is moved."""
+
+    async def scenario(moves: Moves) -> None:
+        moves.start("t", 0, moves.away)
+        assert (moves.not_begun(moves.away), moves.not_begun(moves.home)) == ([moves.partition.log], [])
+        with monkeypatch.context() as patched:
+            patched.setattr(moves, "_step", never)
+            while not moves.world.log_dirs.futures_in(moves.away):
+                await asyncio.sleep(0.001)
+            assert moves.not_begun(moves.away) == []
+            moves.start("t", 0, moves.home)
+            assert moves.not_begun(moves.away) == moves.not_begun(moves.home) == []
+        await moves.settled()
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert moves.not_begun(moves.away) == []
+
+    async def never(_: FutureLog) -> bool:
+        await asyncio.sleep(0.001)
+        return False
 
     moving(tmp_path, scenario)
 

@@ -15,6 +15,7 @@ from ottla.base.clock import ManualClock
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.ids import Ids
 from ottla.base.types import TopicPartition
+from ottla.broker.background import BackgroundThreads
 from ottla.broker.coordinators.commit_wait import wait_committed
 from ottla.broker.coordinators.pending_reply import PendingResult
 from ottla.broker.coordinators.runtime import CoordinatorRuntime, Shard
@@ -106,7 +107,7 @@ class World:
         return self.runtime.shard_for("any")
 
 
-def in_world(tmp_path: Path, scenario: Callable[[World], Awaitable[None]]) -> None:
+def in_world(tmp_path: Path, scenario: Callable[[World], Awaitable[None]], *, waits_for_replicas: bool = True) -> None:
     async def run() -> None:
         clock = ManualClock()
 
@@ -122,7 +123,8 @@ def in_world(tmp_path: Path, scenario: Callable[[World], Awaitable[None]]) -> No
             config_for=lambda _: LogConfig(),
         )
         parked = Parked(asyncio.get_running_loop())
-        replicas = Replicas(BROKER, log_dirs, parked, clock, read_config=config, on_all_failed=lambda: None)
+        threads = BackgroundThreads(2)
+        replicas = Replicas(BROKER, log_dirs, parked, clock, threads, read_config=config, on_all_failed=lambda: None)
         performed: list[Any] = []
         runtime: CoordinatorRuntime[Counter] = CoordinatorRuntime(
             TOPIC,
@@ -137,6 +139,7 @@ def in_world(tmp_path: Path, scenario: Callable[[World], Awaitable[None]]) -> No
             partition_count=lambda: 1,
             commit_timeout_ms=50,
             notes=logging.getLogger("test"),
+            waits_for_replicas=waits_for_replicas,
         )
         replicas.watch_topic(TOPIC, runtime)
         try:
@@ -186,6 +189,20 @@ def test_a_decision_waits_until_its_records_are_committed(tmp_path: Path) -> Non
         assert ("done", "a") in world.performed
 
     in_world(tmp_path, scenario)
+
+
+def test_a_coordinator_that_need_not_wait_for_replicas_does_not(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        partition = await world.lead(BROKER, 2)
+        assert partition.leader is not None
+        partition.leader.set_min_insync_replicas(3)
+        pending: PendingResult[str] = PendingResult()
+        shard = world.shard()
+        world.runtime.run(shard, shard.machine.add("a", pending))
+        assert pending.future.result() == "a"
+        assert world.runtime.is_committed(shard)
+
+    in_world(tmp_path, scenario, waits_for_replicas=False)
 
 
 def test_after_the_time_limit_the_client_is_refused_but_the_rest_still_happens(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import queue
+import selectors
 import socket
 import struct
 import threading
@@ -488,10 +489,48 @@ def test_replies_are_taken_in_without_the_loop() -> None:
         connection = runner.run(begin(port))
         deadline_s = time.monotonic() + 30
         while len(told) < 3 and time.monotonic() < deadline_s:
-            connection.receive_now()
+            known = len(told)
+            has_received = connection.receive_now()
+            assert has_received or len(told) == known
         assert told == ["k0", "k1", "k2"]
-        connection.receive_now()
+        assert not connection.receive_now()
         runner.run(close(connection))
+
+
+def test_who_takes_in_replies_hears_whether_anything_has_come() -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+    told: list[object] = []
+
+    class Broker(TinyBroker):
+        def opened(self, connection: ClientConnection) -> None:
+            loops.append(asyncio.get_running_loop())
+
+    async def begin(port: int) -> Connection:
+        connection = await Connection.connect("127.0.0.1", port)
+        connection.request_then(HeartbeatRequest(), HeartbeatResponse, told.append, version=4)
+        return connection
+
+    broker = Broker()
+    with serving(broker) as port, asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        connection = runner.run(begin(port))
+        assert not connection.receive_now()
+        deadline_s = time.monotonic() + 30
+        while not broker.heartbeats and time.monotonic() < deadline_s:
+            time.sleep(0.001)
+        ((deferred, reply),) = broker.heartbeats
+        assert not connection.receive_now()
+        assert connection.awaited_socket is not None
+        loops[0].call_soon_threadsafe(deferred.complete, [reply])
+        waiting = selectors.DefaultSelector()
+        waiting.register(connection.awaited_socket, selectors.EVENT_READ)
+        assert waiting.select(30)
+        waiting.close()
+        assert connection.receive_now()
+        assert told == [HeartbeatResponse()]
+        assert connection.awaited_socket is None
+        assert not connection.receive_now()
+        runner.run(close(connection))
+        assert not connection.receive_now()
 
 
 async def close(connection: Connection) -> None:
@@ -669,5 +708,22 @@ def test_a_connection_that_has_ended_is_not_kept_by_its_timers(run: RunAsync, wh
             await asyncio.sleep(0)
         gc.collect()
         assert ended() is None
+
+    run(scenario())
+
+
+def test_correlation_ids_count_up_and_begin_anew_before_they_would_be_negative(run: RunAsync) -> None:
+    async def scenario() -> None:
+        broker = TinyBroker()
+        async with connected(broker) as (connection, _):
+            await connection.negotiate()
+            for _ in range(2):
+                await ask_for(connection, "group")
+            connection._last_correlation_id = 2**31 - 2
+            for _ in range(3):
+                await ask_for(connection, "group")
+            used = [read_request_header(frame).correlation_id for frame in broker.frames]
+            first = used[0]
+            assert used == [first, first + 1, first + 2, 2**31 - 1, 0, 1]
 
     run(scenario())

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import resource
 import socket
 import struct
 import threading
+import time
 
 import pytest
 
 from ottla.base.errors import StartError
-from ottla.net.limits import ConnectionLimits
+from ottla.net.limits import ConnectionLimits, ListenerLimits
 from ottla.net.server import IDLE_SWEEPS, Server, is_same_machine
 from tests.waiting import join, run_async
 
@@ -232,3 +234,66 @@ def test_accepting_survives_running_out_of_descriptors(
 )
 def test_a_peer_with_our_own_address_is_on_this_machine(peer_host: str, own_host: str, expected: bool) -> None:
     assert is_same_machine(peer_host, own_host) is expected
+
+
+class _SlowPace:
+    """Every connection but the first makes the next ones wait."""
+
+    def __init__(self) -> None:
+        self.recorded = 0
+
+    def record(self, size: int, now_ms: int) -> int:
+        self.recorded += size
+        return 150 if self.recorded > 1 else 0
+
+
+@pytest.mark.parametrize("of_listener", [True, False])
+def test_connections_that_come_too_fast_wait_and_are_served(start_server: StartServer, of_listener: bool) -> None:
+    pace = _SlowPace()
+    own = {"PLAINTEXT": ListenerLimits(creation_rate=pace)} if of_listener else {}
+    running = start_server(by_listener=own, creation_rate=None if of_listener else pace)
+    began_s = time.monotonic()
+    for number in range(4):
+        body = b"%d" % number
+        assert running.client().ask(body) == body
+    assert time.monotonic() - began_s >= 0.3, "the third and the fourth have waited"
+    assert (pace.recorded, running.server.stats.accepted_total, running.server.stats.refused_total) == (4, 4, 0)
+
+
+@pytest.mark.parametrize("of_listener", [True, False])
+def test_the_shortest_pause_puts_off_those_who_wait_already(start_server: StartServer, of_listener: bool) -> None:
+    turn = 0
+    accepted_in: list[int] = []
+
+    class Pace:
+        def record(self, size: int, now_ms: int) -> int:
+            accepted_in.append(turn)
+            asyncio.get_running_loop().call_soon(end_turn)
+            return 1
+
+    def end_turn() -> None:
+        nonlocal turn
+        turn += 1
+
+    own = {"PLAINTEXT": ListenerLimits(creation_rate=Pace())} if of_listener else {}
+    running = start_server(by_listener=own, creation_rate=None if of_listener else Pace())
+    with running.one_turn():
+        clients = [running.client() for _ in range(3)]
+    assert [client.ask(b"a") for client in clients] == [b"a"] * 3
+    assert accepted_in == [0, 1, 2]
+
+
+def test_the_listener_between_brokers_is_served_however_many_connections_there_are(start_server: StartServer) -> None:
+    running = start_server(max_connections=1, protected_listener="BROKERS")
+
+    def add_listener() -> int:
+        return running.server.listen("BROKERS", "127.0.0.1", 0)
+
+    port = running.call(add_listener)
+    outsider = running.client()
+    assert outsider.ask(b"a") == b"a"
+    with socket.create_connection(("127.0.0.1", port)) as peer:
+        peer.sendall(framed(b"b"))
+        assert peer.recv(100) == framed(b"b")
+        assert outsider.is_closed_by_server()
+        assert running.client().is_closed_by_server()

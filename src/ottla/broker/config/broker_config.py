@@ -68,6 +68,13 @@ def _is_a_cluster_of_its_own(values: Mapping[str, Value]) -> bool:
     return values["zookeeper.connect"] is None and values["ottla.cluster.dir"] is None
 
 
+_OF_LISTENERS = {
+    "max.connections": Update.CLUSTER_WIDE,
+    "max.connection.creation.rate": Update.CLUSTER_WIDE,
+}
+"""Settings besides those of security that a listener may have for itself, as `listener.name.<listener>.…`."""
+
+
 class UnusedSetting(NamedTuple):
     name: str
     reason: str
@@ -107,13 +114,15 @@ class BrokerConfig(Values):
         overrides: Iterable[str] = (),
         environ: Mapping[str, str] | None = None,
     ) -> BrokerConfig:
-        """What was asked for: the command line's `name=value` pairs beat the environment, which beats the file.
+        """What was asked for: the command line's `name=value` pairs beat the environment, which beats the file. Of the
+        environment, our own variables beat those of Kafka's images.
 
         The error names everything that is wrong, and the lines of the file where it stands.
         """
         sources = Sources(BROKER_OPTIONS)
         if properties_file is not None:
             sources.read_file(properties_file)
+        sources.read_kafka_environment(environ or {})
         sources.read_environment(environ or {})
         sources.read_overrides(overrides)
         try:
@@ -201,6 +210,22 @@ class BrokerConfig(Values):
         return next((listener.name for listener in self.listeners if listener.protocol == protocol), protocol)
 
     @property
+    def control_plane_listener_name(self) -> str:
+        """Where the controller's orders come in."""
+        name = self.optional_text("control.plane.listener.name")
+        return self.inter_broker_listener_name if name is None else name.upper()
+
+    def of_listener(self, listener: str, name: str) -> int | None:
+        """What a listener allows by itself; None if nothing is said."""
+        prefix, ending = "listener.name.", f".{name}"
+        for key in self.given:
+            if key.lower() == f"{prefix}{listener.lower()}{ending}":
+                text = self.optional_text(key)
+                value = BROKER_OPTIONS[name]._replace(name=key).parse(text)
+                return value if isinstance(value, int) else None
+        return None
+
+    @property
     def max_connections_per_ip_overrides(self) -> dict[str, int]:
         key = "max.connections.per.ip.overrides"
         overrides: dict[str, int] = {}
@@ -260,7 +285,7 @@ class BrokerConfig(Values):
         unused = []
         for name in sorted(self.given):
             option = BROKER_OPTIONS.get(name)
-            reason = NOT_YET if option is None else option.no_effect
+            reason = "" if _of_listener(name) else NOT_YET if option is None else option.no_effect
             if reason:
                 unused.append(UnusedSetting(name, reason))
         return unused
@@ -289,6 +314,7 @@ class BrokerConfig(Values):
             self._check_identity,
             self._check_logs,
             self._check_replication,
+            self._check_groups,
             lambda: check_zookeeper(self),
         ):
             try:
@@ -304,6 +330,9 @@ class BrokerConfig(Values):
             check_advertised(self.advertised_listeners, self.listeners)
             published = self.advertised_listeners
         _ = self.max_connections_per_ip_overrides
+        for listener in self.listeners:
+            for name in _OF_LISTENERS:
+                self.of_listener(listener.name, name)
         if "inter.broker.listener.name" in self.given and "security.inter.broker.protocol" in self.given:
             raise InvalidConfigError(
                 "inter.broker.listener.name",
@@ -315,6 +344,15 @@ class BrokerConfig(Values):
                 f"the listener between brokers, {self.inter_broker_listener_name}, is not one of the advertised ones; "
                 "set inter.broker.listener.name",
             )
+        if "control.plane.listener.name" in self.given:
+            self._check_control_plane({listener.name for listener in published})
+
+    def _check_control_plane(self, published: set[str]) -> None:
+        key, name = "control.plane.listener.name", self.control_plane_listener_name
+        if name not in published:
+            raise InvalidConfigError(key, f"{key}: {name} is not one of the advertised listeners")
+        if name == self.inter_broker_listener_name:
+            raise InvalidConfigError(key, f"{key}: {name} is the listener between brokers; it needs one of its own")
 
     def _check_logs(self) -> None:
         if not self.log_dirs:
@@ -327,6 +365,11 @@ class BrokerConfig(Values):
             raise InvalidConfigError(
                 "replica.fetch.wait.max.ms", "replica.fetch.wait.max.ms must not exceed replica.lag.time.max.ms"
             )
+
+    def _check_groups(self) -> None:
+        key = "group.coordinator.rebalance.protocols"
+        if "classic" not in self.items_of(key):
+            raise InvalidConfigError(key, f"{key} must name classic: there is no broker without it")
 
     def _check_identity(self) -> None:
         ids = {self.integer(name) for name in ("broker.id", "node.id") if name in self.given}
@@ -352,9 +395,17 @@ def _listener_refusal(name: str) -> str | None:
     return f"{name} is set, but {PLAIN_TEXT_ONLY}; leave it out" if about_security else None
 
 
+def _of_listener(name: str) -> str:
+    """The setting a listener has for itself by this name; empty if it is none of `_OF_LISTENERS`."""
+    if not name.startswith("listener.name."):
+        return ""
+    _, _, rest = name.removeprefix("listener.name.").partition(".")
+    return rest if rest in _OF_LISTENERS else ""
+
+
 def check_dynamic(name: str, allowed: tuple[Update, ...]) -> None:
     if BROKER_OPTIONS.accepts_unseen(name):
-        update = Update.PER_BROKER
+        update = _OF_LISTENERS[_of_listener(name)] if _of_listener(name) else Update.PER_BROKER
     else:
         update = BROKER_OPTIONS.find(name).update
     if update not in allowed:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from ottla.base.environment import BOOTSTRAP_SERVERS, PREFIX
+from ottla.base.environment import BOOTSTRAP_SERVERS, KAFKA_PREFIX, PREFIX
 from ottla.base.option_docs import table
 from ottla.base.options import Option
 from ottla.broker.config.groups import GROUP_OPTIONS, broker_synonym
@@ -18,18 +18,22 @@ _INTRODUCTION = f"""\
 
 This file is generated (`python -m ottla.broker.config.docs`); change the declarations, not the text here.
 
-A broker is configured with Kafka's names. Each setting can be given in four ways; the first that is there wins:
+A broker is configured with Kafka's names. Each setting can be given in five ways; the first that is there wins:
 
 1. on the command line: `ottla start --override num.partitions=3`
 2. in the environment: `{PREFIX}NUM_PARTITIONS=3` (upper case, dots become underscores)
-3. in a properties file: `ottla start server.properties`
-4. by default
+3. in the environment as for Kafka's container images: `{KAFKA_PREFIX}NUM_PARTITIONS=3`, or
+   `{KAFKA_PREFIX}CFG_NUM_PARTITIONS=3` (`_` stands for a dot, `__` for a dash, `___` for an underscore)
+4. in a properties file: `ottla start server.properties`
+5. by default
 
 A name or value that is not understood is an error that names the setting, and nothing is started. Variables that begin
-with `{PREFIX}` but are no setting are ignored with a notice. `{BOOTSTRAP_SERVERS}` is for clients: the command line and
-the examples look for a broker there.
+with `{PREFIX}` or `{KAFKA_PREFIX}` but are no setting are ignored with a notice, and those that Kafka's scripts know
+(`KAFKA_HEAP_OPTS`, `KAFKA_OPTS`, …) without. `{BOOTSTRAP_SERVERS}` is for clients: the command line and the examples
+look for a broker there.
 
-Names that begin with `listener.name.<listener>.` set a security setting for one listener only.
+Names that begin with `listener.name.<listener>.` set a security setting for one listener only, or a limit of its
+connections (`max.connections`, `max.connection.creation.rate`).
 
 **Effect** says what a setting does in this version: *yes*: it does what it says; *refused*: the broker does not start
 with another value than the default, because to ignore it would feign protection or a place for data; anything else: it

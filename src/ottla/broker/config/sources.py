@@ -5,21 +5,32 @@ Gathers their text and knows where each one stands, so that an error can say so.
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from ottla.base.environment import BOOTSTRAP_SERVERS, PREFIX
+from ottla.base.environment import BOOTSTRAP_SERVERS, KAFKA_PREFIX, PREFIX
 from ottla.base.errors import InvalidConfigError
 from ottla.base.properties import parse_properties
 
 _AFTER_THE_FILE = sys.maxsize
+_BITNAMI_PREFIX = f"{KAFKA_PREFIX}CFG_"
+_UNDERSCORES = {"_": ".", "__": "-", "___": "_"}
+_OF_LISTENERS = "listener.name."
+_NO_SETTINGS = re.compile(
+    "KAFKA_("
+    "(HEAP|JMX|LOG4J|JVM_PERFORMANCE|GC_LOG)?_?OPTS|JMX_(PORT|HOSTNAME)|(TOOLS_)?LOG4J_.*|DEBUG.*|"
+    "VERSION|HOME|CONF_DIR|MODE|(KRAFT_)?CLUSTER_ID|BOOTSTRAP_SERVERS?|BROKERS"
+    ")"
+)
+"""What Kafka's scripts, its container images and its users' programs know by such names."""
 
 
 class Sources:
     """`settings` by name, the strongest source last read; `problems` are lines and arguments that are no setting."""
 
-    def __init__(self, known: Iterable[str]) -> None:
+    def __init__(self, known: Collection[str]) -> None:
         self.settings: dict[str, str] = {}
         self.problems: list[InvalidConfigError] = []
         self.ignored_environment: list[str] = []
@@ -56,6 +67,18 @@ class Sources:
             else:
                 self.ignored_environment.append(variable)
 
+    def read_kafka_environment(self, environ: Mapping[str, str]) -> None:
+        """The same with the prefix that container images of Kafka have. Some of these are there by chance."""
+        known = {name.lower(): name for name in self._known}
+        for variable in sorted(name for name in environ if name.startswith(KAFKA_PREFIX)):
+            name = kafka_setting(variable)
+            name = known.get(name, name)
+            if name in self._known or name.startswith(_OF_LISTENERS):
+                self.settings[name] = environ[variable]
+                self._places[name] = f"the environment variable {variable}"
+            elif not _NO_SETTINGS.fullmatch(variable):
+                self.ignored_environment.append(variable)
+
     def read_overrides(self, overrides: Iterable[str]) -> None:
         for override in overrides:
             name, equals, value = override.partition("=")
@@ -85,6 +108,14 @@ class Sources:
 def environment_name(name: str) -> str:
     """The environment variable that sets `name`: log.dirs is OTTLA_LOG_DIRS."""
     return PREFIX + name.upper().replace(".", "_").removeprefix(PREFIX)
+
+
+def kafka_setting(variable: str) -> str:
+    """The setting a variable of Kafka's images is meant for: KAFKA_LOG_DIRS is log.dirs. One underscore is a dot, two
+    are a dash, three an underscore."""
+    prefix = _BITNAMI_PREFIX if variable.startswith(_BITNAMI_PREFIX) else KAFKA_PREFIX
+    plain = variable.removeprefix(prefix).lower()
+    return re.sub("_{1,3}", lambda found: _UNDERSCORES[found[0]], plain)
 
 
 class InvalidConfigsError(InvalidConfigError):

@@ -59,6 +59,30 @@ def validate_topic_overrides(overrides: Mapping[str, str | None], broker: Broker
             raise InvalidConfigError(name, refusal)
 
 
+def usable_overrides(stored: Mapping[str, str], broker: BrokerConfig) -> tuple[dict[str, str], list[str]]:
+    """Those of a topic's stored settings that can be used, and what is wrong with the others.
+
+    Whoever stores them through a broker is refused what is wrong. Others write into ZooKeeper, too: tools, people, and
+    brokers that know more settings than this one.
+    """
+    usable: dict[str, str] = {}
+    problems: list[str] = []
+    try:
+        if stored:
+            topic_config(stored, broker)
+        return dict(stored), problems
+    except InvalidConfigError:
+        pass  # Which of them it is shows when they are taken one after the other.
+    for name, value in stored.items():
+        try:
+            topic_config({**usable, name: value}, broker)
+        except InvalidConfigError as e:
+            problems.append(e.message)
+        else:
+            usable[name] = value
+    return usable, problems
+
+
 def settings_without_effect(overrides: Mapping[str, str]) -> str | None:
     """What of a topic's own settings does nothing, and why, as part of a sentence; None if all of them do something.
 

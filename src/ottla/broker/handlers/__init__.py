@@ -10,6 +10,7 @@ from ottla.wire.api_keys import ApiKey
 _MODULES = (
     "add_offsets_to_txn",
     "add_partitions_to_txn",
+    "allocate_producer_ids",
     "alter_configs",
     "alter_partition",
     "alter_partition_reassignments",
@@ -65,6 +66,7 @@ BETWEEN_BROKERS = frozenset(
         ApiKey.UPDATE_METADATA,
         ApiKey.CONTROLLED_SHUTDOWN,
         ApiKey.ALTER_PARTITION,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
     }
 )
 """What only brokers send to each other. One that has no others serves none of it: only a stranger would send it."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ottla.base.errors import ErrorCode, InvalidRequestError, KafkaError
+from ottla.base.options import OptionSet
 from ottla.broker.authorizer import ResourceType
 from ottla.broker.config.broker_config import BROKER_OPTIONS
 from ottla.broker.config.describe import Alteration, AlterOperation, apply_alterations
+from ottla.broker.config.dynamic import Change
 from ottla.broker.config.groups import GROUP_OPTIONS
 from ottla.broker.config.topics import TOPIC_OPTIONS
 from ottla.broker.handler import RequestContext
@@ -57,24 +57,22 @@ async def alter(
 ) -> None:
     """Makes the changes; with `replace` whatever is not named goes back to its default."""
     configs = context.broker.dynamic_configs
+
+    def changed(options: OptionSet) -> Change:
+        return lambda before: apply_alterations({} if replace else before, alterations, options)
+
     if resource_type == TOPIC:
         context.require(ResourceType.TOPIC, resource_name)
         require_topic(context, resource_name)
-        before: Mapping[str, str] = {} if replace else configs.topic_overrides(resource_name)
-        after = apply_alterations(before, alterations, TOPIC_OPTIONS)
-        await configs.set_topic(resource_name, after, validate_only=validate_only)
+        await configs.change_topic(resource_name, changed(TOPIC_OPTIONS), validate_only=validate_only)
     elif resource_type == BROKER:
         context.require(ResourceType.CLUSTER)
         broker_id = broker_id_of(resource_name)
-        before = {} if replace else configs.broker_overrides(broker_id)
-        after = apply_alterations(before, alterations, BROKER_OPTIONS)
-        await configs.set_broker(broker_id, after, validate_only=validate_only)
+        await configs.change_broker(broker_id, changed(BROKER_OPTIONS), validate_only=validate_only)
     elif resource_type == GROUP:
         context.require(ResourceType.GROUP, resource_name)
         require_group_name(resource_name)
-        before = {} if replace else configs.group_overrides(resource_name)
-        after = apply_alterations(before, alterations, GROUP_OPTIONS)
-        await configs.set_group(resource_name, after, validate_only=validate_only)
+        await configs.change_group(resource_name, changed(GROUP_OPTIONS), validate_only=validate_only)
     elif resource_type == BROKER_LOGGER:
         context.require(ResourceType.CLUSTER)
         require_own_id(context, resource_name)

@@ -8,6 +8,7 @@ from functools import partial
 from ottla.base.errors import KafkaError
 from ottla.broker.authorizer import ResourceType
 from ottla.broker.handler import Reply, RequestContext, message_handler
+from ottla.broker.handlers.coordinated import require_consumer_protocol
 from ottla.broker.handlers.state_reads import or_refused, respond_when_committed
 from ottla.wire.apis.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -29,6 +30,7 @@ def _describe(
 ) -> DescribedGroup | asyncio.Future[DescribedGroup]:
     runtime = context.broker.groups.runtime
     try:
+        require_consumer_protocol(context)
         context.require(ResourceType.GROUP, group_id)
         shard = runtime.shard_for(group_id)
     except KafkaError as e:

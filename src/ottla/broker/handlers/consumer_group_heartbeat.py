@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.broker.coordinators.pending_reply import PendingReply
 from ottla.broker.handler import RequestContext
-from ottla.broker.handlers.coordinated import group_handler
+from ottla.broker.handlers.coordinated import group_handler, require_consumer_protocol
 from ottla.machines.coordinator import Decision
 from ottla.machines.groups.shard import GroupShard
 from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -13,6 +13,7 @@ from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatReque
 def _beat(
     shard: GroupShard, context: RequestContext, request: ConsumerGroupHeartbeatRequest, pending: PendingReply
 ) -> Decision:
+    require_consumer_protocol(context)
     return shard.consumer_heartbeat(
         request,
         pending,

@@ -60,6 +60,14 @@ def group_handler(
     return Handler(request_type.API_KEY, *versions, handle)
 
 
+def require_consumer_protocol(context: RequestContext) -> None:
+    if not context.broker.groups.serves_consumer_protocol:
+        raise KafkaError(
+            "group.coordinator.rebalance.protocols of this broker does not name the consumer protocol",
+            code=ErrorCode.UNSUPPORTED_VERSION,
+        )
+
+
 def by_access(context: RequestContext, topics: Iterable[T]) -> tuple[list[T], list[T]]:
     """The topics of a request with which the client may do what the API does, and the others."""
     allowed: list[T] = []

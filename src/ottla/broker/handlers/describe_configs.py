@@ -28,7 +28,9 @@ from ottla.wire.apis.describe_configs import (
 )
 
 
-def respond(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def respond(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Shows what was set before, through whichever broker: the next command of a script may ask another one."""
+    await context.broker.dynamic_configs.catch_up()
     results = []
     for resource in request.resources:
         result = DescribeConfigsResult(
@@ -49,7 +51,7 @@ def _describe(context: RequestContext, resource: DescribeConfigsResource) -> lis
     if resource.resource_type == TOPIC:
         context.require(ResourceType.TOPIC, resource.resource_name)
         require_topic(context, resource.resource_name)
-        return configs.describe_topic(configs.topic_overrides(resource.resource_name), names)
+        return configs.describe_topic(configs.topic_overrides_in_force(resource.resource_name), names)
     if resource.resource_type == BROKER:
         context.require(ResourceType.CLUSTER)
         broker_id = broker_id_of(resource.resource_name)

@@ -36,6 +36,10 @@ def respond(context: RequestContext, request: DescribeLogDirsRequest) -> Describ
             tp = log.topic_partition
             if wanted is None or tp in wanted:
                 topics.setdefault(tp.topic, []).append(_describe(log, log_dirs))
+        for log in context.broker.replica_moves.not_begun(path):
+            tp = log.topic_partition
+            if wanted is None or tp in wanted:
+                topics.setdefault(tp.topic, []).append(_describe_wish(log))
         space = shutil.disk_usage(path)
         results.append(
             DescribeLogDirsResult(
@@ -58,6 +62,14 @@ def _describe(log: PartitionLog, log_dirs: LogDirs) -> DescribeLogDirsPartition:
         partition_size=log.size_bytes,
         offset_lag=max(goal - log.log_end_offset, 0),
         is_future_key=is_future,
+    )
+
+
+def _describe_wish(log: PartitionLog) -> DescribeLogDirsPartition:
+    """A copy that was asked for and is not begun lacks everything; who asked must not be told that nothing moves."""
+    lag = log.log_end_offset - log.log_start_offset
+    return DescribeLogDirsPartition(
+        partition_index=log.topic_partition.partition, partition_size=0, offset_lag=lag, is_future_key=True
     )
 
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 FIRST_VERSION_WITH_AN_ERROR = 1
 _KINDS = {0: ElectionKind.PREFERRED, 1: ElectionKind.UNCLEAN}
 _RULES = {
-    ElectionKind.PREFERRED: "PreferredPartitionLeaderElectionStrategy",
+    ElectionKind.PREFERRED: "PreferredReplicaPartitionLeaderElectionStrategy",
     ElectionKind.UNCLEAN: "OfflinePartitionLeaderElectionStrategy(true)",
 }
 
@@ -40,7 +40,13 @@ async def respond(context: RequestContext, request: ElectLeadersRequest) -> Elec
     if not controller.is_active:
         return _failed(context, named, KafkaError(code=ErrorCode.NOT_CONTROLLER))
     partitions = tuple(tp for tp, _ in controller.state.partitions()) if named is None else tuple(named)
-    codes: dict[TopicPartition, ErrorCode] = await controller.submit(ElectionAsked(partitions, kind))
+    try:
+        codes: dict[TopicPartition, ErrorCode] = await controller.submit(ElectionAsked(partitions, kind))
+    except KafkaError as e:
+        if e.code == ErrorCode.NOT_CONTROLLER or not partitions:
+            raise
+        # Only beside a partition there is room for words, which say what cannot be reached.
+        return _response(dict.fromkeys(partitions, (e.code, e.message)))
     elected = [tp for tp, code in codes.items() if code == ErrorCode.NONE]
     if elected:
         log.info("%d leaders were elected (%s), such as that of %s", len(elected), kind.value, elected[0])

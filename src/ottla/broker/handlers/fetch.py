@@ -17,7 +17,7 @@ from ottla.broker.handler import Handler, RequestContext
 from ottla.broker.parked import Parked, ParkedRequest
 from ottla.broker.partition import Partition, not_leader
 from ottla.broker.quotas import ByteRate
-from ottla.broker.replication.throttles import UNLIMITED, ReplicationThrottle
+from ottla.broker.replication.throttles import ReplicationThrottle
 from ottla.log.partition_log import PartitionLog
 from ottla.machines.fetch_session import INITIAL_EPOCH, FetchContext, FetchRequestHead, PartitionKey, TopicKey
 from ottla.machines.replication.closest_replica import closest_replica
@@ -81,7 +81,7 @@ class _FetchAttempt:
         self._level: list[tuple[PartitionKey, Partition, int]] = []
         """Of a follower's session: where there is nothing to tell but this high watermark."""
         self._rate = _rate_of(context, plan)
-        self._throttle = _throttle_of(context, plan)
+        self._throttle = context.broker.leader_throttle if plan.replica_id >= 0 else None
         self._throttled_bytes = 0
         self.throttled_ms = 0
         """How long it takes until a follower that is held back gets more; 0 if none is."""
@@ -182,12 +182,6 @@ class _FetchAttempt:
     def _add(self, key: PartitionKey, result: FetchResult, *, carries: bool) -> None:
         self._results.append((key, result))
         self._carries.append(carries)
-
-
-def _throttle_of(context: RequestContext, plan: FetchPlan) -> ReplicationThrottle | None:
-    """What limits a follower's copying, if anything does."""
-    throttle = context.broker.leader_throttle
-    return throttle if plan.replica_id >= 0 and throttle.limit < UNLIMITED else None
 
 
 def _is_held_back(throttle: ReplicationThrottle, partition: Partition, replica: int) -> bool:

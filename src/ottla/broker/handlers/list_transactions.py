@@ -17,7 +17,7 @@ def respond(context: RequestContext, request: ListTransactionsRequest) -> Reply:
     runtime = context.broker.transactions.runtime
     if runtime.is_loading:
         raise KafkaError(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    now_ms = context.broker.clock.wall_ms()
+    now_ms = context.broker.transactions.clock.wall_ms()
     answers: list[list[TransactionState] | asyncio.Future[list[TransactionState]]] = []
     for shard in runtime.active_shards():
         listed = shard.machine.list(request.state_filters, request.producer_id_filters, request.duration_filter, now_ms)

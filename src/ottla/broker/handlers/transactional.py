@@ -27,7 +27,7 @@ async def ask(
     runtime = context.broker.transactions.runtime
     shard = runtime.shard_for(transactional_id)
     pending: PendingResult[Answer] = PendingResult()
-    runtime.run(shard, decide(shard.machine, pending, context.broker.clock.wall_ms()))
+    runtime.run(shard, decide(shard.machine, pending, context.broker.transactions.clock.wall_ms()))
     answer = await pending.future
     if answer.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
         # The responses of these APIs carry no message, and the client's own text does not say that ids expire.

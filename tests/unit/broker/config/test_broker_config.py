@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,14 @@ import pytest
 from ottla.base.errors import InvalidConfigError
 from ottla.base.options import OneOf, Update
 from ottla.broker.config.broker_config import BROKER_OPTIONS, BrokerConfig
+from ottla.broker.config.keys.reasons import NOT_YET
 from ottla.broker.config.listeners import Listener
-from ottla.broker.config.sources import environment_name
+from ottla.broker.config.sources import environment_name, kafka_setting
+
+SECURITY = (
+    *("connection.failed.authentication.", "connections.max.reauth.", "allow.everyone.", "super.users"),
+    *("delegation.token.", "password.encoder.", "controller.quota."),
+)
 
 
 def config(**settings: str) -> BrokerConfig:
@@ -66,6 +73,54 @@ def test_a_foreign_variable_with_our_prefix_is_ignored_with_a_notice() -> None:
 
 def test_every_setting_has_a_variable_of_its_own() -> None:
     assert len({environment_name(name) for name in BROKER_OPTIONS}) == len(BROKER_OPTIONS)
+
+
+def test_variables_of_kafkas_images_are_taken_unless_our_own_say_otherwise(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=1\nlog.retention.hours=1\nmin.insync.replicas=1\n")
+    environ = {
+        "KAFKA_NUM_PARTITIONS": "2",
+        "OTTLA_NUM_PARTITIONS": "3",
+        "KAFKA_LOG_DIRS": str(tmp_path / "logs"),
+        "KAFKA_CFG_LOG_RETENTION_HOURS": "5",
+        "KAFKA_MIN_INSYNC_REPLICAS": "4",
+        "KAFKA_ZOOKEEPER_CLIENTCNXNSOCKET": "some.Class",
+        "KAFKA_LISTENER_NAME_PLAINTEXT_MAX_CONNECTIONS": "7",
+    }
+    loaded = BrokerConfig.load(file, ["min.insync.replicas=6"], environ)
+    names = ("num.partitions", "log.retention.hours", "min.insync.replicas")
+    assert [loaded.integer(name) for name in names] == [3, 5, 6]
+    assert loaded.log_dirs == [tmp_path / "logs"]
+    assert loaded.of_listener("PLAINTEXT", "max.connections") == 7
+    assert loaded["zookeeper.clientCnxnSocket"] == "some.Class"
+    assert loaded.ignored_environment == ()
+
+
+@pytest.mark.parametrize(
+    ("variable", "name"),
+    [
+        ("KAFKA_LOG_DIRS", "log.dirs"),
+        ("KAFKA_CFG_LOG_DIRS", "log.dirs"),
+        ("KAFKA_A__DASH_B", "a-dash.b"),
+        ("KAFKA_A___LINE_B", "a_line.b"),
+        ("KAFKA_ZOOKEEPER_CLIENTCNXNSOCKET", "zookeeper.clientcnxnsocket"),
+    ],
+)
+def test_underscores_in_variables_of_kafkas_images(variable: str, name: str) -> None:
+    assert kafka_setting(variable) == name
+
+
+def test_variables_that_are_there_by_chance_stop_no_broker() -> None:
+    quiet = ["HEAP_OPTS", "OPTS", "JMX_OPTS", "JMX_PORT", "LOG4J_OPTS", "LOG4J_ROOT_LOGLEVEL", "VERSION", "HOME"]
+    environ = {f"KAFKA_{name}": "anything" for name in quiet}
+    assert BrokerConfig.load(None, [], environ).notices() == []
+    (notice,) = BrokerConfig.load(None, [], {**environ, "KAFKA_SERVICE_HOST": "10.0.0.1"}).notices()
+    assert notice == "environment variables that are no settings: KAFKA_SERVICE_HOST"
+
+
+def test_a_bad_value_in_a_variable_of_kafkas_images_is_told_with_its_name() -> None:
+    with pytest.raises(InvalidConfigError, match=r"variable KAFKA_NUM_PARTITIONS: num\.partitions must"):
+        BrokerConfig.load(None, [], {"KAFKA_NUM_PARTITIONS": "many"})
 
 
 @pytest.mark.parametrize(
@@ -296,6 +351,13 @@ def test_a_running_broker_refuses_them_too() -> None:
 def test_no_setting_is_refused_at_its_default() -> None:
     assert [option.name for option in BROKER_OPTIONS.values() if option.refusal(option.default)] == []
     assert [option.name for option in BROKER_OPTIONS.values() if option.refused and option.no_effect] == []
+
+
+def test_only_what_belongs_to_security_is_still_to_act() -> None:
+    """Client quotas are a part of it; all other settings that do nothing are of something that Ottla has not."""
+    idle = [option.name for option in BROKER_OPTIONS.values() if re.search(r"\byet\b", option.no_effect or "")]
+    assert {name for name in idle if not name.startswith(SECURITY)} == set()
+    assert {BROKER_OPTIONS[name].no_effect for name in idle} == {NOT_YET}
 
 
 def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.base.errors import ErrorCode
+from ottla.base.errors import ErrorCode, KafkaError
 from ottla.wire.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.apis.delete_groups import DeleteGroupsRequest
 from ottla.wire.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -194,3 +194,31 @@ def test_a_group_that_is_not_there_is_dead_or_not_found(
 )
 def test_members_need_a_group_with_a_name(broker: RunningBroker, request_: Any) -> None:
     assert broker.ask(request_).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_what_a_member_is_told_if_its_offsets_cannot_be_written(
+    broker: RunningBroker, group: str, monkeypatch: pytest.MonkeyPatch, failure: ErrorCode, told: ErrorCode
+) -> None:
+    """Never a word of a log that it does not know."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise KafkaError(code=failure)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.broker.replicas, "append_own", fail)
+        assert commit(broker, group, kept={0: 5}) == {"kept": [told]}
+    repeat_until(lambda: commit(broker, group, kept={0: 6}) == {"kept": [ErrorCode.NONE]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.options import MAX_INT, Between, EachOf, OneOf, Option, Type, Update
-from ottla.broker.config.keys.reasons import NOT_YET, ONE_LOOP
+from ottla.broker.config.keys.reasons import ONE_LOOP
 
 _CLUSTER = Update.CLUSTER_WIDE
 
@@ -20,10 +20,10 @@ OPTIONS = (
     Option(
         "group.coordinator.rebalance.protocols",
         Type.LIST,
-        ("classic",),
-        "The group protocols this broker offers: classic, and consumer for KIP-848.",
-        EachOf("classic", "consumer", "share"),
-        no_effect=NOT_YET,
+        # As in Kafka since 4.0.
+        ("classic", "consumer"),
+        "The group protocols this broker offers: classic, which cannot be left out, and consumer for KIP-848.",
+        EachOf("classic", "consumer"),
     ),
     Option(
         "group.coordinator.append.linger.ms",
@@ -31,7 +31,7 @@ OPTIONS = (
         10,
         "How long the coordinator gathers writes into one batch.",
         Between(0),
-        no_effect=NOT_YET,
+        no_effect="commits that arrive together are written together, and none waits for more",
     ),
     Option(
         "group.coordinator.threads",
@@ -138,8 +138,8 @@ OPTIONS = (
         Type.INT,
         0,
         "Codec number for batches in __consumer_offsets (0: none, 1: gzip, 2: snappy, 3: lz4, 4: zstd).",
+        Between(0, 4),
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "offsets.load.buffer.size",
@@ -148,7 +148,6 @@ OPTIONS = (
         "How much is read at once when a coordinator loads its part of __consumer_offsets.",
         Between(1),
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "offsets.retention.minutes",
@@ -178,9 +177,10 @@ OPTIONS = (
         "offsets.commit.required.acks",
         Type.SHORT,
         -1,
-        "The acks an offset commit waits for.",
+        "-1: what a group's coordinator stores counts once all replicas in sync have it. Any other number: once this "
+        "broker has it, and a crash may lose it.",
+        Between(-1),
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "transactional.id.expiration.ms",
@@ -238,7 +238,6 @@ OPTIONS = (
         "How much is read at once when a coordinator loads its part of __transaction_state.",
         Between(1),
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.options import MAX_DOUBLE, MAX_LONG, Between, EachOf, OneOf, Option, Type, Update
-from ottla.broker.config.keys.reasons import NO_KRAFT, NOT_YET, OLD_FORMATS
+from ottla.broker.config.keys.reasons import NO_KRAFT, OLD_FORMATS
 from ottla.broker.config.keys.releases import KafkaRelease
 
 GZIP_LEVEL = Between(1, 9, or_else=-1)
@@ -202,19 +202,19 @@ OPTIONS = (
         "log.flush.offset.checkpoint.interval.ms",
         Type.INT,
         60000,
-        "How often the offsets up to which logs are on disk are written down; recovery starts from there.",
+        "How often the offsets up to which logs are on disk are written down; recovery starts from there. "
+        "A segment that is full and on disk is noted at once. 0: at a clean stop only.",
         Between(0),
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "log.flush.start.offset.checkpoint.interval.ms",
         Type.INT,
         60000,
-        "How often the first offsets of logs are written down, so that deleted records do not come back.",
+        "How often the first offsets of logs are written down, so that deleted records do not come back. 0: at a clean "
+        "stop only.",
         Between(0),
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "message.max.bytes",

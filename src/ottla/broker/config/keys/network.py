@@ -7,7 +7,7 @@ from ottla.broker.config.keys.reasons import NO_JVM, NOT_YET, ONE_LOOP
 
 _NO_LIST_TO_PURGE = "waiting requests are removed when they complete, not by a periodic sweep"
 _EVEN_RATE = "a throttle is kept all the time, not over samples"
-_PLUGIN = "metric plugins are Java classes; metrics are exported in another way here"
+_PLUGIN = "metric plugins are Java classes, and nothing here publishes metrics in Kafka's form"
 
 OPTIONS = (
     Option(
@@ -47,9 +47,9 @@ OPTIONS = (
         "control.plane.listener.name",
         Type.STRING,
         None,
-        "A listener kept for requests from the controller, so that they do not queue behind data.",
+        "A listener kept for requests from the controller, so that they do not queue behind data. Unset: they come to "
+        "the listener between brokers.",
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "early.start.listeners",
@@ -94,15 +94,13 @@ OPTIONS = (
         "socket.connection.setup.timeout.ms",
         Type.LONG,
         10000,
-        "How long a connection this broker opens may take to be set up, at the first attempt.",
-        no_effect=NOT_YET,
+        "How long a connection to another broker may take to be set up. The time doubles with each failure.",
     ),
     Option(
         "socket.connection.setup.timeout.max.ms",
         Type.LONG,
         30000,
-        "The longest connection set-up time-out that repeated failures can lead to.",
-        no_effect=NOT_YET,
+        "The longest time that repeated failures can lead to.",
     ),
     Option(
         "connections.max.idle.ms", Type.LONG, 600000, "A connection on which nothing has moved for this long is closed."
@@ -127,7 +125,9 @@ OPTIONS = (
         "max.connections",
         Type.INT,
         MAX_INT,
-        "How many connections the broker keeps open at once.",
+        "How many connections the broker keeps open at once. Also for one listener: "
+        "`listener.name.<listener>.max.connections`. The listener between brokers, if it is not the only one, "
+        "is served all the same: somebody else's connection is closed.",
         Between(0),
         update=Update.CLUSTER_WIDE,
     ),
@@ -150,10 +150,10 @@ OPTIONS = (
         "max.connection.creation.rate",
         Type.INT,
         MAX_INT,
-        "How many new connections per second the broker accepts; more than that wait.",
+        "How many new connections per second the broker accepts; more than that wait. Also for one listener: "
+        "`listener.name.<listener>.max.connection.creation.rate`.",
         Between(0),
         update=Update.CLUSTER_WIDE,
-        no_effect=NOT_YET,
     ),
     Option(
         "num.network.threads",
@@ -179,11 +179,11 @@ OPTIONS = (
         "background.threads",
         Type.INT,
         10,
-        "Threads for jobs beside the requests: syncing files, deleting segments, loading state.",
+        "Threads for jobs beside the requests: syncing files, deleting segments, loading state. Compaction and moves "
+        "between directories have their own.",
         Between(1),
         importance="high",
         update=Update.CLUSTER_WIDE,
-        no_effect=NOT_YET,
     ),
     Option(
         "queued.max.requests",
@@ -205,9 +205,9 @@ OPTIONS = (
         "request.timeout.ms",
         Type.INT,
         30000,
-        "How long a request sent by this broker waits for its reply.",
+        "How long other brokers have to answer what transactions need (markers, verifications), and a new topic to be "
+        "there that a client has asked for.",
         importance="high",
-        no_effect=NOT_YET,
     ),
     Option(
         "fetch.max.bytes",
@@ -258,7 +258,6 @@ OPTIONS = (
         "How many samples the rate of a client quota is taken over.",
         Between(1),
         importance="low",
-        no_effect=NOT_YET,
     ),
     Option(
         "quota.window.size.seconds",
@@ -267,7 +266,6 @@ OPTIONS = (
         "The length of one sample of a client quota.",
         Between(1),
         importance="low",
-        no_effect=NOT_YET,
     ),
     Option(
         "controller.quota.window.num",
@@ -311,7 +309,7 @@ OPTIONS = (
         MAX_LONG,
         "Bytes per second this broker, as leader, sends to throttled replicas.",
         Between(0),
-        update=Update.PER_BROKER,
+        update=Update.CLUSTER_WIDE,
     ),
     Option(
         "follower.replication.throttled.rate",
@@ -319,7 +317,7 @@ OPTIONS = (
         MAX_LONG,
         "Bytes per second this broker, as follower, takes in for throttled replicas.",
         Between(0),
-        update=Update.PER_BROKER,
+        update=Update.CLUSTER_WIDE,
     ),
     Option(
         "replica.alter.log.dirs.io.max.bytes.per.second",
@@ -327,7 +325,7 @@ OPTIONS = (
         MAX_LONG,
         "Bytes per second for moving replicas from one log directory to another.",
         Between(0),
-        update=Update.PER_BROKER,
+        update=Update.CLUSTER_WIDE,
     ),
     Option(
         "metric.reporters",

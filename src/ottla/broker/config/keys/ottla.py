@@ -41,8 +41,7 @@ OPTIONS = (
         "ottla.zookeeper.auth",
         Type.STRING,
         "digest",
-        "What becomes of these credentials: `digest` tells them to ZooKeeper, `sasl` proves them by DIGEST-MD5 (needs "
-        "the package pure-sasl).",
+        "What becomes of these credentials: `digest` tells them to ZooKeeper, `sasl` proves them by DIGEST-MD5.",
         OneOf("digest", "sasl"),
     ),
 )

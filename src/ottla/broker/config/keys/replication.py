@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.base.options import Between, Matching, Option, Type, Update
 from ottla.broker.config.keys.log import RELEASE
-from ottla.broker.config.keys.reasons import NO_JAVA_CLASSES, NO_KRAFT, NOT_YET
+from ottla.broker.config.keys.reasons import NO_JAVA_CLASSES, NO_KRAFT
 
 RACK_AWARE_SELECTOR = "RackAwareReplicaSelector"
 
@@ -207,8 +207,7 @@ OPTIONS = (
         "controller.socket.timeout.ms",
         Type.INT,
         30000,
-        "How long the controller waits for a broker on its connection.",
-        no_effect=NOT_YET,
+        "How long brokers have to answer the controller, and the controller to answer them.",
     ),
     Option(
         "eligible.leader.replicas.enable",
