@@ -45,7 +45,7 @@ def test_how_large_a_record_may_be_is_for_the_topic_to_say(broker: BrokerProcess
         (("--topic", "bad/name"), b"topic bad/name: the topic name is not legal"),
         (("--include", "nobody.*"), b"no topic matches nobody.*"),
         (("--topic", "TOPIC", "--partition", "9"), b"topic TOPIC has no partition 9"),
-        (("--topic", "TOPIC", "--partition", "0", "--offset", "99"), b"offset 99 is not in TOPIC-0"),
+        (("--topic", "TOPIC", "--partition", "0", "--offset", "99"), b"offset 99 is not in TOPIC-0, which has 0 to 0"),
     ],
 )
 def test_what_cannot_be_read(broker: BrokerProcess, new_topic: str, options: tuple[str, ...], words: bytes) -> None:

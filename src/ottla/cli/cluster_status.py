@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Iterable
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-
-from ottla.cli.terminal import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, run_client
+from ottla.cli.rows import show_rows
+from ottla.cli.session import open_admin
 from ottla.client.aio.admin.admin import Admin
 from ottla.client.core.admin.types import ClusterDescription, TopicDescription
 
@@ -21,11 +20,6 @@ if TYPE_CHECKING:
 _INTERVAL_S = 1.0
 _SHOWN_MAX = 20
 """As many partitions with something wrong are listed by name."""
-
-
-class Form(StrEnum):
-    TABLE = "table"
-    JSON = "json"
 
 
 class BrokerStatus(NamedTuple):
@@ -59,33 +53,27 @@ class ClusterStatus(NamedTuple):
     offline: list[PartitionStatus]
 
 
-def status(
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    watch: Annotated[bool, typer.Option("--watch", help="show it anew every second, until Ctrl-C")] = False,
-    output: Annotated[Form, typer.Option("--output", "-o", help="how it looks")] = Form.TABLE,
-) -> None:
-    """Show the controller, the brokers with what they lead and follow, and partitions that lack copies or a leader.
-
-    Examples:
-
-      ottla cluster status
-
-      ottla cluster status --watch --bootstrap-server 127.0.0.1:9093
-    """
-    run_client(_show(bootstrap_server, watch, output))
-
-
-async def _show(bootstrap_server: str, watch: bool, output: Form) -> None:
-    async with Admin({"bootstrap.servers": bootstrap_server, "bootstrap.fail.fast": "true"}) as admin:
-        if watch and output is Form.TABLE and sys.stdout.isatty():
+async def show(options: Namespace) -> None:
+    async with open_admin(options, "ottla-cluster") as admin:
+        if options.watch and options.output == "table" and sys.stdout.isatty():
             await _watch(admin)
             return
         while True:
             found = await read_status(admin)
-            print(json.dumps(as_json(found)) if output is Form.JSON else as_text(found), flush=True)
-            if not watch:
+            _print(found, options.output)
+            if not options.watch:
                 return
             await asyncio.sleep(_INTERVAL_S)
+
+
+def _print(found: ClusterStatus, output: str) -> None:
+    if output == "tsv":
+        columns = [*BrokerStatus._fields, "is_alive", "is_controller"]
+        rows = [(*broker, broker.is_alive, broker.broker_id == found.controller) for broker in found.brokers]
+        show_rows(output, columns, rows)
+    else:
+        print(json.dumps(as_json(found)) if output == "json" else as_text(found))
+    sys.stdout.flush()
 
 
 async def _watch(admin: Admin) -> None:

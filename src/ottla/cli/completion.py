@@ -17,9 +17,16 @@ _SHELLS = {
         "}\n"
         "complete -o default -F _ottla ottla\n"
     ),
+    "zsh": (
+        "(( $+functions[compdef] )) || { autoload -U compinit && compinit }\n"
+        "_ottla() {\n"
+        '    local -a found=(${(f)"$(ottla completion words -- "${(@)words[2,CURRENT-1]}")"})\n'
+        "    (( $#found )) && compadd -a found || _files\n"
+        "}\n"
+        "compdef _ottla ottla\n"
+    ),
     "fish": "complete -c ottla -a '(ottla completion words -- (commandline -opc)[2..-1])'\n",
 }
-_SHELLS["zsh"] = f"autoload -U +X bashcompinit && bashcompinit\n{_SHELLS['bash']}"
 _EXAMPLES = (
     'eval "$(ottla completion bash)"',
     "ottla completion fish > ~/.config/fish/completions/ottla.fish",
@@ -32,8 +39,8 @@ def parser() -> CommandParser:
         "Print what a shell needs to complete ottla's commands.",
         words="bash|zsh|fish",
         examples=_EXAMPLES,
+        connects=False,
     )
-    made.add_help_option()
     return made
 
 
@@ -60,7 +67,18 @@ def candidates(words: Sequence[str]) -> list[str]:
         return []
     module = import_module(command.module)
     if not hasattr(module, "parser"):
-        return []
+        return list(module.VERBS) if len(words) == 1 else _options_in(module.help_of(words[1]))
+    if words[0] == "completion":
+        return list(_SHELLS) if len(words) == 1 else []
     made = module.parser()
+    shown = made.format_help()
+    values = {name: action.choices for action in made._actions if action.choices for name in action.option_strings}
+    if words[-1] in values:
+        return list(map(str, values[words[-1]]))
     verbs = list(made.verbs) if isinstance(made, CommandParser) and len(words) == 1 else []
-    return [*verbs, *sorted(set(re.findall(r"--[a-z][a-z.-]*", made.format_help())))]
+    return [*verbs, *_options_in(shown)]
+
+
+def _options_in(shown: str) -> list[str]:
+    """Of a command's help; its examples may have those of others."""
+    return sorted(set(re.findall(r"--[a-z][a-z.-]*", re.split(r"\n *Examples:", shown)[0])))

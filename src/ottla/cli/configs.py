@@ -6,10 +6,10 @@ Under Kafka's name it takes users, clients and addresses too, whose settings are
 from __future__ import annotations
 
 from argparse import SUPPRESS, Namespace
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
 
-from ottla.cli.failures import UsageError, run_client
+from ottla.cli.failures import UsageError, fail, nearest, run_client
 from ottla.cli.parsing import CommandParser
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ _EXAMPLES = (
     "ottla configs delete topics orders retention.ms",
 )
 DEFAULT = ""
+_WITH_DEFAULTS = ("brokers", *ACCESS_TYPES)
 
 
 def parser(kafka: str = "") -> CommandParser:
@@ -51,8 +52,8 @@ def parser(kafka: str = "") -> CommandParser:
         verbs=("describe", "alter") if kafka else ("describe", "alter", "delete"),
         examples=_EXAMPLES,
         kafka=kafka,
+        prints_rows=True,
     )
-    made.add_connection()
     made.add_verb_flags({"describe": "show settings", "alter": "change settings"})
     if not kafka:
         made.add_argument("--delete", action="store_true", help="remove settings: back to the defaults")
@@ -69,8 +70,6 @@ def parser(kafka: str = "") -> CommandParser:
     made.add_argument("--add-config-file", metavar="FILE", help="a properties file with settings to make")
     made.add_argument("--delete-config", action="append", default=[], metavar="NAME,...", help="settings to remove")
     made.add_argument("--force", action="store_true", help=SUPPRESS)
-    made.add_output()
-    made.add_help_option()
     return made
 
 
@@ -85,22 +84,40 @@ def main(arguments: list[str], kafka: str = "") -> int:
     if options.add_config and options.add_config_file:
         made.error("Only one of --add-config or --add-config-file must be specified")
     kinds = [kind for kind, _ in options.entities]
-    if options.verb != "describe" and any(name is None for _, name in options.entities):
+    defaults = any(name == DEFAULT and kind not in _WITH_DEFAULTS for kind, name in options.entities)
+    if options.verb != "describe" and (defaults or any(name is None for _, name in options.entities)):
         made.error(f"an entity name must be specified with --alter of {kinds[0]}")
     if any(kind in ACCESS_TYPES for kind in kinds):
         from ottla.cli.access.kafka_configs import run as run_access
 
-        run_client(run_access(options))
-        return 0
-    run_client(_run(options))
+        work = run_access(options)
+    else:
+        work = _run(options)
+    run_client(_told_as_kafka(work, arguments) if kafka else work)
     return 0
+
+
+async def _told_as_kafka(work: Coroutine[Any, Any, None], arguments: list[str]) -> None:
+    """What a broker has refused; other errors are sentences."""
+    from ottla.cli.kafka_names.java_errors import java_text
+    from ottla.client.errors import ClientError, ClusterUnreachableError
+
+    try:
+        await work
+    except ClusterUnreachableError:
+        raise
+    except ClientError as e:
+        fail(
+            f"Error while executing config command with args '{' '.join(arguments)}'\n"
+            f"java.util.concurrent.ExecutionException: {java_text(e)}"
+        )
 
 
 def _read_words(options: Namespace) -> None:
     words = list(options.words)
     if words:
         kind = words.pop(0)
-        options.entity_type.append(kind if kind.endswith("s") else f"{kind}s")
+        options.entity_type.append(f"{kind}s" if f"{kind}s" in TYPES + ACCESS_TYPES else kind)
     if words and not options.entity_default:
         options.entity_name.append(words.pop(0))
     if options.verb == "delete":
@@ -115,7 +132,9 @@ def _entities(made: CommandParser, options: Namespace) -> list[tuple[str, str | 
     entities: list[tuple[str, str | None]] = []
     for position, kind in enumerate(options.entity_type):
         if kind not in TYPES + ACCESS_TYPES:
-            made.error(f"Invalid entity type {kind}, the entity type must be one of {', '.join(TYPES + ACCESS_TYPES)}")
+            known = TYPES + ACCESS_TYPES
+            meant = "" if made.kafka else nearest(kind, known)
+            made.error(f"Invalid entity type {kind}, the entity type must be one of {', '.join(known)}{meant}")
         entities.append((kind, names[position] if position < len(names) else None))
     for kind in _SHORT:
         value = getattr(options, kind.replace("-", "_"))
@@ -185,15 +204,14 @@ async def _every(admin: Admin, kind: str) -> list[str]:
 
 
 async def _check_exists(admin: Admin, kind: str, name: str) -> None:
-    from ottla.base.errors import KafkaError
-    from ottla.cli.session import described_topics
+    from ottla.cli.session import check_broker, described_topics
 
     if kind == "topics":
         await described_topics(admin, [name])
     elif kind in ("brokers", "broker-loggers") and name != DEFAULT:
-        known = [str(node) for node in sorted((await admin.describe_cluster()).brokers)]
-        if name not in known:
-            raise KafkaError(f"broker {name} does not exist; there are {', '.join(known)}")
+        if not name.isdecimal():
+            raise UsageError(f"The entity name for {kind} must be a valid integer broker id, but it is: {name}")
+        await check_broker(admin, int(name))
 
 
 def _is_own(entry: ConfigEntry, kind: str, name: str) -> bool:
@@ -271,6 +289,11 @@ async def _alter(
         unknown = [name for name in removed if name not in own]
         if unknown:
             raise KafkaError(f"Invalid config(s): {','.join(unknown)}")
+    if kind == "broker-loggers":
+        known = (await admin.describe_configs([resource])).check()[resource]
+        unknown = [name for name in (*settings, *removed) if name not in known]
+        if unknown:
+            raise KafkaError(f"Invalid broker logger(s): {','.join(unknown)}")
     changes = [
         *(ConfigChange(name, value) for name, value in settings.items()),
         *(ConfigChange(name, None, ConfigOperation.DELETE) for name in removed),

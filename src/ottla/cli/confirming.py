@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from ottla.cli.failures import UsageError, fail
@@ -13,6 +14,17 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError(f"{question} Nobody can be asked here: add --yes to do it.")
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not agrees(question):
         fail("Nothing was changed.")
+
+
+def agrees(question: str) -> bool:
+    """What whoever sits at the terminal says."""
+    # An event loop takes Ctrl-C as the end of what awaits, and nothing awaits here: it has to end the reading.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return answer.strip().lower() in ("y", "yes")

@@ -10,11 +10,12 @@ import sys
 from argparse import SUPPRESS, Namespace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cli.failures import UsageError, parse_pairs, run_client
+from ottla.cli.failures import UsageError, parse_pairs, run_client, sentence
 from ottla.cli.parsing import CommandParser, number
 
 if TYPE_CHECKING:
     from ottla.base.types import TopicPartition
+    from ottla.cli.lines import PlainRecord
     from ottla.cli.record_forms import Format
     from ottla.client.aio.consumer.consumer import Consumer
     from ottla.client.core.topic_info import PartitionInfo
@@ -28,7 +29,7 @@ _ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 _PROPERTIES = (
     "name=value, repeatable: print.timestamp, print.topic, print.partition, print.offset, print.epoch, print.headers, "
     "print.key, print.value, key.separator, line.separator, headers.separator, null.literal, key.deserializer, "
-    "value.deserializer"
+    "value.deserializer, schema.registry.url"
 )
 _EXAMPLES = (
     "ottla consume orders --from-beginning --max-messages 10",
@@ -54,11 +55,12 @@ class Settings(NamedTuple):
     tail: int | None = None
     grep: re.Pattern[bytes] | None = None
     kafka: bool = False
+    skips_bad_records: bool = False
+    tells_end: bool = False
 
 
 def parser(kafka: str = "") -> CommandParser:
     made = CommandParser("consume", "Print what is in a topic.", words="[TOPIC]", examples=_EXAMPLES, kafka=kafka)
-    made.add_connection()
     made.add_argument("--topic", metavar="NAME", help="the same as TOPIC")
     made.add_argument("--include", metavar="REGEX", help="a regular expression of topics to read instead")
     made.add_argument("--whitelist", dest="include", default=SUPPRESS, help=SUPPRESS)
@@ -75,15 +77,14 @@ def parser(kafka: str = "") -> CommandParser:
     made.add_argument("--property", action="append", default=[], metavar="NAME=VALUE", help=_PROPERTIES)
     made.add_argument("--formatter", metavar="NAME", help="default, noop, offsets, groupmetadata or transactions")
     made.add_argument("--formatter-config", metavar="FILE", help="a file with properties for --property")
-    made.add_argument("--key-deserializer", metavar="NAME", help="string, long, json, hex, … or Kafka's class")
+    made.add_argument("--key-deserializer", metavar="NAME", help="string, long, json, avro, hex, … or Kafka's class")
     made.add_argument("--value-deserializer", metavar="NAME", help="the same for values")
     made.add_argument("--consumer-property", action="append", default=[], metavar="NAME=VALUE", help="a client setting")
     made.add_argument("--consumer.config", metavar="FILE", dest="consumer_config", help="a file with client settings")
-    for ignored in ("--skip-message-on-error", "--enable-systest-events"):
-        made.add_argument(ignored, action="store_true", help=SUPPRESS)
+    made.add_flag("--skip-message-on-error", "leave out records that cannot be shown, and say which")
+    made.add_argument("--enable-systest-events", action="store_true", help=SUPPRESS)
     if not kafka:
         made.add_argument("-o", "--output", choices=("lines", "json"), default="lines", help="lines or json; lines")
-    made.add_help_option()
     return made
 
 
@@ -91,6 +92,8 @@ def main(arguments: list[str], kafka: str = "") -> int:
     made = parser(kafka)
     options = made.read(arguments)
     made.take_topic(options)
+    if kafka:
+        _check_as_kafka(made, options)
     try:
         settings = _settings(options)
     except UsageError as e:
@@ -99,6 +102,25 @@ def main(arguments: list[str], kafka: str = "") -> int:
         made.error(f"{e.filename}: {(e.strerror or str(e)).lower()}")
     run_client(_run(settings))
     return 0
+
+
+def _check_as_kafka(made: CommandParser, options: Namespace) -> None:
+    if (options.topic is None) == (options.include is None):
+        made.error("Exactly one of --include/--topic is required. ")
+    if options.partition is not None and options.topic is None:
+        made.error("The topic is required when partition is specified.")
+    if options.offset is not None:
+        if options.partition is None:
+            made.error("The partition is required when offset is specified.")
+        if options.from_beginning:
+            made.error("Options from-beginning and offset cannot be specified together.")
+        if options.offset not in ("earliest", "latest") and not options.offset.isdecimal():
+            made.error(
+                f"The provided offset value '{options.offset}' is incorrect. Valid values are 'earliest', 'latest', or "
+                "a non-negative long."
+            )
+    if options.group is not None and options.partition is not None:
+        made.error("Options group and partition cannot be specified together.")
 
 
 def _settings(options: Namespace) -> Settings:
@@ -142,19 +164,22 @@ def _settings(options: Namespace) -> Settings:
             options.tail,
             grep,
             options.kafka,
+            options.skip_message_on_error,
+            options.enable_systest_events,
         )
     except OttlaError as e:
-        raise UsageError(str(e)) from None
+        raise UsageError(sentence(e)) from None
 
 
 def _format(options: Namespace) -> Format:
-    from ottla.cli.record_forms import deserializer, json_format, line_format, named_format
+    from ottla.cli.record_forms import REGISTRY_URL, deserializer, json_format, line_format, named_format
     from ottla.cli.session import read_config
 
-    decoders = deserializer(options.key_deserializer), deserializer(options.value_deserializer)
+    properties = {**read_config(options.formatter_config), **parse_pairs("--property", options.property)}
+    names = (options.key_deserializer, options.value_deserializer)
+    decoders = [deserializer(name, properties.get(REGISTRY_URL)) for name in names]
     if options.output == "json":
         return json_format(*decoders)
-    properties = {**read_config(options.formatter_config), **parse_pairs("--property", options.property)}
     lines = line_format(properties, *decoders, lenient=options.kafka)
     if options.formatter is None:
         return lines
@@ -164,16 +189,29 @@ def _format(options: Namespace) -> Format:
 def _config(options: Namespace, start: int) -> dict[str, str]:
     from ottla.cli.session import client_config, read_config
 
-    given = {**read_config(options.consumer_config), **parse_pairs("--consumer-property", options.consumer_property)}
-    options.group = options.group or given.pop("group.id", None)
+    given = {
+        **read_config(options.command_config),
+        **read_config(options.consumer_config),
+        **parse_pairs("--consumer-property", options.consumer_property),
+    }
+    in_settings = given.pop("group.id", None)
+    if options.group is not None and in_settings not in (None, options.group):
+        raise UsageError(
+            "The group ids provided in different places (directly using '--group', via '--consumer-property', or via "
+            f"'--consumer.config') do not match. Detected group ids: '{options.group}', '{in_settings}'"
+        )
+    options.group = options.group or in_settings
+    if options.from_beginning and given.get("auto.offset.reset") not in (None, "earliest"):
+        raise UsageError(
+            f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={given['auto.offset.reset']}', "
+            "please remove one option"
+        )
     own = {"max.poll.records": str(_POLL_RECORDS), "auto.offset.reset": _RESETS.get(start, "none"), **given}
-    if options.from_beginning:
-        own["auto.offset.reset"] = "earliest"
     if options.isolation_level is not None:
         own["isolation.level"] = options.isolation_level
     if options.group is not None:
         own["group.id"] = options.group
-    return client_config(options.command_config, options.bootstrap_server, "console-consumer", **own)
+    return client_config(None, options.bootstrap_server, "console-consumer", **own)
 
 
 def parse_start(offset: str | None, partition: int | None, *, from_beginning: bool) -> int:
@@ -200,6 +238,8 @@ def _pattern(topic: str | None, include: str | None) -> re.Pattern[str] | None:
 
 
 async def _run(settings: Settings) -> None:
+    import asyncio
+
     from ottla.client.aio.consumer.consumer import Consumer
 
     async with Consumer(settings.config) as consumer:
@@ -208,9 +248,26 @@ async def _run(settings: Settings) -> None:
             consumer.subscribe(list(topics))
         else:
             await _assign(consumer, settings)
-        count = await _print_records(consumer, settings)
-    sys.stdout.flush()
-    print(f"Processed a total of {count} messages", file=sys.stderr)
+        printed = _Printed()
+        try:
+            await _print_records(consumer, settings, printed)
+        except asyncio.CancelledError:
+            printed.tell()  # by Ctrl-C, which is how most end it
+            raise
+    if settings.tells_end:
+        print("shutdown_complete")
+    printed.tell()
+
+
+class _Printed:
+    """How many records were printed; whoever is interrupted still knows it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def tell(self) -> None:
+        sys.stdout.flush()
+        print(f"Processed a total of {self.count} messages", file=sys.stderr)
 
 
 async def _assign(consumer: Consumer[bytes | None, bytes | None], settings: Settings) -> None:
@@ -275,8 +332,8 @@ async def _partitions_of_topic(consumer: Consumer[bytes | None, bytes | None], t
     return partitions
 
 
-async def _print_records(consumer: Consumer[bytes | None, bytes | None], settings: Settings) -> int:
-    """Until enough were printed or nothing came for long enough; returns how many were printed."""
+async def _print_records(consumer: Consumer[bytes | None, bytes | None], settings: Settings, printed: _Printed) -> None:
+    """Until enough were printed or nothing came for long enough."""
     import asyncio
 
     from ottla.base.errors import KafkaError
@@ -284,20 +341,21 @@ async def _print_records(consumer: Consumer[bytes | None, bytes | None], setting
 
     loop = asyncio.get_running_loop()
     out = sys.stdout.buffer
-    count = 0
     last_at = loop.time()
-    while settings.max_messages is None or count < settings.max_messages:
+    while settings.max_messages is None or printed.count < settings.max_messages:
         wait_s = _MAX_WAIT_S
         if settings.timeout_ms is not None:
             wait_s = min(wait_s, last_at + settings.timeout_ms / 1000 - loop.time())
             if wait_s <= 0:
                 _tell_timeout(settings)
                 break
-        room = _POLL_RECORDS if settings.max_messages is None else min(settings.max_messages - count, _POLL_RECORDS)
+        left = _POLL_RECORDS if settings.max_messages is None else settings.max_messages - printed.count
+        room = min(left, _POLL_RECORDS)
         try:
             records = await consumer.poll(wait_s, room)
         except OffsetOutOfRangeError as e:
-            raise KafkaError(f"offset {e.offset} is not in {e.topic_partition}", code=e.code) from e
+            there = await _bounds(consumer, e.topic_partition)
+            raise KafkaError(f"offset {e.offset} is not in {e.topic_partition}, which {there}", code=e.code) from e
         if records:
             last_at = loop.time()
             grep = settings.grep
@@ -305,10 +363,30 @@ async def _print_records(consumer: Consumer[bytes | None, bytes | None], setting
                 records = [
                     record for record in records if grep.search(record.key or b"") or grep.search(record.value or b"")
                 ]
-            out.write(b"".join(map(settings.format, records)))
+            for record in records:
+                out.write(_formatted(record, settings))
+                printed.count += 1
             out.flush()
-            count += len(records)
-    return count
+
+
+async def _bounds(consumer: Consumer[bytes | None, bytes | None], partition: TopicPartition) -> str:
+    first = (await consumer.beginning_offsets([partition]))[partition]
+    end = (await consumer.end_offsets([partition]))[partition]
+    return f"has {first} to {end - 1}" if first < end else f"is empty and goes on with {end}"
+
+
+def _formatted(record: PlainRecord, settings: Settings) -> bytes:
+    from ottla.base.errors import KafkaError
+    from ottla.cli.record_forms import RecordError
+
+    try:
+        return settings.format(record)
+    except RecordError as e:
+        text = f"{record.topic}-{record.partition}, offset {record.offset}: {e}"
+        if not settings.skips_bad_records:
+            raise KafkaError(f"{text}; --skip-message-on-error leaves such records out") from None
+        print(text, file=sys.stderr)
+        return b""
 
 
 def _tell_timeout(settings: Settings) -> None:

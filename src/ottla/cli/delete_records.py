@@ -20,8 +20,7 @@ _EXAMPLES = (
 
 def parser(kafka: str = "") -> CommandParser:
     summary = "Delete the records before an offset. What is deleted cannot be brought back."
-    made = CommandParser("delete-records", summary, words="[TOPIC]", examples=_EXAMPLES, kafka=kafka)
-    made.add_connection()
+    made = CommandParser("delete-records", summary, words="[TOPIC]", examples=_EXAMPLES, kafka=kafka, prints_rows=True)
     made.add_argument(
         "--offset-json-file",
         metavar="FILE",
@@ -30,8 +29,6 @@ def parser(kafka: str = "") -> CommandParser:
     made.add_argument("--partition", type=number, metavar="N", help="of TOPIC; all partitions without")
     made.add_argument("--before", metavar="OFFSET", help="the first offset that stays, or latest: delete all")
     made.add_flag("--yes", "delete all partitions' records without asking")
-    made.add_output()
-    made.add_help_option()
     return made
 
 
@@ -56,12 +53,19 @@ def read_offsets(text: str) -> dict[TopicPartition, int]:
     from ottla.base.types import TopicPartition
 
     try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError("The input string is not a valid JSON") from None
+    if not isinstance(read, dict) or not isinstance(read.get("partitions"), list):
+        raise UsageError("Missing partitions field")
+    try:
         entries = [
             (TopicPartition(str(entry["topic"]), int(entry["partition"])), int(entry["offset"]))
-            for entry in json.loads(text)["partitions"]
+            for entry in read["partitions"]
         ]
-    except (ValueError, KeyError, TypeError) as e:
-        raise UsageError(f"the file with offsets cannot be understood: {e!r}") from None
+    except (ValueError, KeyError, TypeError):
+        form = '{"topic": "t", "partition": 0, "offset": 5}'
+        raise UsageError(f"what is in the partitions field is not of the form {form}") from None
     offsets = dict(entries)
     if len(offsets) != len(entries):
         seen: set[TopicPartition] = set()
@@ -71,16 +75,14 @@ def read_offsets(text: str) -> dict[TopicPartition, int]:
 
 
 async def _run(options: Namespace) -> None:
-    from pathlib import Path
-
     from ottla.base.errors import KafkaError
     from ottla.base.types import TopicPartition
     from ottla.cli.confirming import confirm
     from ottla.cli.kafka_names.java_errors import java_text
     from ottla.cli.rows import show_rows
-    from ottla.cli.session import described_topics, open_admin
+    from ottla.cli.session import described_topics, open_admin, read_text
 
-    given = read_offsets(Path(options.offset_json_file).read_text()) if options.offset_json_file else {}
+    given = read_offsets(read_text(options.offset_json_file)) if options.offset_json_file else {}
     async with open_admin(options, "ottla-delete-records") as admin:
         if options.words:
             (topic,) = (await described_topics(admin, options.words[:1])).values()

@@ -2,92 +2,133 @@
 
 from __future__ import annotations
 
-import sys
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated
+from argparse import Namespace
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
-import typer
+from ottla.cli.failures import fail, run_client
+from ottla.cli.parsing import CommandParser, number
 
-from ottla.base.errors import ErrorCode
-from ottla.base.types import TopicPartition
-from ottla.cli.reassign.plan_file import read_partitions
-from ottla.cli.terminal import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    BootstrapServer,
-    UsageError,
-    errors_told,
-    fail,
-    run_client,
-    run_command,
+if TYPE_CHECKING:
+    from ottla.base.errors import KafkaError
+    from ottla.base.types import TopicPartition
+
+_KINDS = ("preferred", "unclean")
+_EXAMPLES = (
+    "ottla elect-leaders --all-topic-partitions",
+    "ottla elect-leaders orders --partition 0 --election-type unclean",
 )
-from ottla.client.aio.admin.admin import Admin
-from ottla.client.core.admin.types import ElectionType
 
 
-class Kind(StrEnum):
-    PREFERRED = "preferred"
-    UNCLEAN = "unclean"
+def parser(kafka: str = "") -> CommandParser:
+    summary = (
+        "Elect leaders of partitions. preferred: the first replica leads again, if it is in sync. unclean: any replica "
+        "leads where there is no leader, and records may be lost."
+    )
+    made = CommandParser("elect-leaders", summary, words="[TOPIC]", examples=_EXAMPLES, kafka=kafka, prints_rows=True)
+    made.add_argument("--admin.config", dest="command_config", metavar="FILE", help="the same as --command-config")
+    made.add_argument(
+        "--election-type",
+        type=str.lower,
+        choices=_KINDS,
+        default=None if kafka else _KINDS[0],
+        metavar="KIND",
+        help=f"{' or '.join(_KINDS)}; {_KINDS[0]}",
+    )
+    made.add_flag("--all-topic-partitions", "wherever it is needed")
+    made.add_argument("--topic", metavar="NAME", help="with --partition: one partition")
+    made.add_argument("--partition", type=number, metavar="N", help="of the topic")
+    made.add_argument("--path-to-json-file", metavar="FILE", help='{"partitions":[{"topic":"t","partition":0}]}')
+    return made
 
 
-def main(arguments: list[str]) -> int:
-    return run_command("elect-leaders", elect_leaders, arguments)
+def main(arguments: list[str], kafka: str = "") -> int:
+    made = parser(kafka)
+    options = made.read(arguments)
+    made.take_topic(options)
+    if options.election_type is None:
+        made.error("Missing required option(s): election-type")
+    named = [options.topic is not None, options.all_topic_partitions, options.path_to_json_file is not None]
+    if named.count(True) != 1:
+        made.error(
+            "One and only one of the following options is required: topic, all-topic-partitions, path-to-json-file"
+        )
+    if (options.topic is None) != (options.partition is None):
+        made.error("Missing required option(s): partition")
+    run_client(_run(options))
+    return 0
 
 
-def elect_leaders(
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    election_type: Annotated[
-        Kind,
-        typer.Option(
-            case_sensitive=False,
-            help="preferred: the first replica leads again, if it is in sync; "
-            "unclean: any replica leads where there is no leader, and records may be lost",
-        ),
-    ] = Kind.PREFERRED,
-    all_topic_partitions: Annotated[bool, typer.Option("--all-topic-partitions", help="wherever it is needed")] = False,
-    topic: Annotated[str | None, typer.Option(help="with --partition: one partition")] = None,
-    partition: Annotated[int | None, typer.Option(min=0)] = None,
-    path_to_json_file: Annotated[Path | None, typer.Option(help='{"partitions":[{"topic":"t","partition":0}]}')] = None,
-) -> None:
-    """Elect leaders of partitions.
+def _partitions(options: Namespace) -> list[TopicPartition] | None:
+    from pathlib import Path
 
-    Example:
+    from ottla.base.types import TopicPartition
+    from ottla.cli.reassign.plan_file import read_partitions
 
-      ottla elect-leaders --all-topic-partitions
-    """
-    with errors_told():
-        if [topic is not None, all_topic_partitions, path_to_json_file is not None].count(True) != 1:
-            raise UsageError(
-                "One and only one of the following options is required: topic, all-topic-partitions, path-to-json-file"
-            )
-        if (topic is None) != (partition is None):
-            raise UsageError("Missing required option(s): partition")
-        partitions: list[TopicPartition] | None = None
-        if topic is not None and partition is not None:
-            partitions = [TopicPartition(topic, partition)]
-        elif path_to_json_file is not None:
-            partitions = read_partitions(path_to_json_file)
-    run_client(_elect(bootstrap_server, ElectionType[election_type.name], partitions))
+    if options.topic is not None:
+        return [TopicPartition(options.topic, options.partition)]
+    return None if options.all_topic_partitions else read_partitions(Path(options.path_to_json_file))
 
 
-async def _elect(bootstrap_server: str, kind: ElectionType, partitions: list[TopicPartition] | None) -> None:
+async def _run(options: Namespace) -> None:
+    from ottla.base.errors import ErrorCode
+    from ottla.cli.session import described_topics, open_admin
+    from ottla.client.core.admin.types import ElectionType
+
+    partitions = _partitions(options)
     if partitions == []:
         return
-    async with Admin(bootstrap_servers=bootstrap_server, bootstrap_fail_fast=True, client_id="ottla-elect") as admin:
+    kind = ElectionType[options.election_type.upper()]
+    async with open_admin(options, "ottla-elect") as admin:
+        if options.topic is not None and not options.kafka:
+            await described_topics(admin, [options.topic])
         outcomes = await admin.elect_leaders(partitions, kind=kind)
     elected, errors = outcomes.results, outcomes.errors
     not_needed = [tp for tp, error in errors.items() if error.code is ErrorCode.ELECTION_NOT_NEEDED]
     failed = {tp: error for tp, error in errors.items() if tp not in not_needed}
-    if elected:
-        print(f"Successfully completed leader election ({kind.name}) for partitions {_listed(elected)}")
-    if not_needed:
-        print(f"Valid replica already elected for partitions {_listed(not_needed)}")
-    for tp, error in failed.items():
-        print(f"Error completing leader election ({kind.name}) for partition: {tp}: {error.message}")
+    if options.output in ("json", "tsv"):
+        _show_rows(options.output, elected, not_needed, failed)
+    else:
+        _tell(kind.name, elected, not_needed, failed, as_kafka=options.kafka)
     if failed:
-        sys.stdout.flush()
         fail(f"{len(failed)} replica(s) could not be elected")
 
 
-def _listed(partitions: list[TopicPartition] | dict[TopicPartition, None]) -> str:
+def _show_rows(
+    output: str,
+    elected: Iterable[TopicPartition],
+    not_needed: Iterable[TopicPartition],
+    failed: Mapping[TopicPartition, KafkaError],
+) -> None:
+    from ottla.cli.rows import show_rows
+
+    outcomes: dict[TopicPartition, tuple[str, str | None]] = {
+        **dict.fromkeys(elected, ("elected", None)),
+        **dict.fromkeys(not_needed, ("not needed", None)),
+        **{tp: ("failed", error.message) for tp, error in failed.items()},
+    }
+    columns = ["topic", "partition", "outcome", "error"]
+    show_rows(output, columns, [(*tp, *outcome) for tp, outcome in sorted(outcomes.items())])
+
+
+def _tell(
+    kind: str,
+    elected: Collection[TopicPartition],
+    not_needed: Collection[TopicPartition],
+    failed: Mapping[TopicPartition, KafkaError],
+    *,
+    as_kafka: bool,
+) -> None:
+    from ottla.cli.kafka_names.java_errors import java_text
+
+    if elected:
+        print(f"Successfully completed leader election ({kind}) for partitions {_listed(elected)}")
+    if not_needed:
+        print(f"Valid replica already elected for partitions {_listed(not_needed)}")
+    for tp, error in failed.items():
+        text = java_text(error) if as_kafka else error.message.removeprefix(f"{tp}: ")
+        print(f"Error completing leader election ({kind}) for partition: {tp}: {text}")
+
+
+def _listed(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(map(str, partitions))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from ottla.base.errors import KafkaError, OttlaError
+from ottla.base.errors import InvalidConfigError, KafkaError, OttlaError
 
 FAILED = 1
 MISUSED = 2
@@ -20,12 +20,40 @@ class UsageError(OttlaError):
     """The options do not make sense together; the message is one sentence."""
 
 
+def run_program(work: Callable[[], int]) -> NoReturn:
+    """The outermost frame of a program: whatever becomes of its streams, it ends in order."""
+    # A stream that the caller has closed is None. Nothing else may get its number, and be written to.
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    with errors_told():
+        exit_code = work()
+    sys.exit(exit_code)
+
+
 def run_client(work: Coroutine[Any, Any, None]) -> None:
     """Runs a command's asynchronous work."""
     import asyncio  # a command that only shows its help pays nothing for it
 
     with errors_told():
-        asyncio.run(work)
+        try:
+            asyncio.run(work)
+        except (OttlaError, OSError, ValueError):
+            raise
+        except Exception as e:
+            # Python's development mode is for those who look for our mistake.
+            if sys.flags.dev_mode:
+                raise
+            fail(f"a mistake in ottla, {_place(e)}: {type(e).__name__}: {e}; PYTHONDEVMODE=1 shows the way there")
+
+
+def _place(error: Exception) -> str:
+    import traceback
+    from pathlib import Path
+
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(frame.filename).name}, line {frame.lineno}"
 
 
 @contextmanager
@@ -44,6 +72,8 @@ def errors_told() -> Iterator[None]:
         fail(f"{e.filename or 'input or output'}: {(e.strerror or str(e)).lower()}")
     except UsageError as e:
         misuse(str(e))
+    except InvalidConfigError as e:
+        misuse(e.message)
     except (OttlaError, ValueError) as e:
         fail(sentence(e))
 

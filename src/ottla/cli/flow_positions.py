@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ottla.cli.columns import print_columns
+from ottla.cli.failures import UsageError, errors_told
 from ottla.cli.pipeline_file import FILE, FLOW, JSON, OUTPUT, SERVERS, SET, Output, load_pipeline
-from ottla.cli.terminal import UsageError, errors_told
 from ottla.cli.times import parse_time_ms
 
 if TYPE_CHECKING:

@@ -50,6 +50,11 @@ _Part: TypeAlias = Callable[[PlainRecord], bytes]
 class LineError(OttlaError):
     """A line that does not have the form it should have."""
 
+    def __init__(self, message: str, kafka_text: str = "") -> None:
+        super().__init__(message)
+        self.kafka_text = kafka_text
+        """What Kafka's tool says of it; the line and its number are still to be filled in."""
+
 
 class ParsedLine(NamedTuple):
     key: bytes | None
@@ -81,6 +86,20 @@ class LineParser:
         for separator in ("key.separator", "headers.delimiter", "headers.separator", "headers.key.separator"):
             if not values.text(separator):
                 raise LineError(f"{separator} must not be empty")
+        self._refuse_equal(values)
+
+    def _refuse_equal(self, values: Values) -> None:
+        """Separators that nobody could tell apart."""
+        used = ["key.separator"] if self._parse_key else []
+        pairs = []
+        if self._parse_headers:
+            used += ["headers.delimiter", "headers.separator", "headers.key.separator"]
+            pairs += [("headers.delimiter", "headers.separator"), ("headers.separator", "headers.key.separator")]
+        if self._null_marker is not None:
+            pairs += [("null.marker", name) for name in used]
+        for one, other in pairs:
+            if values.text(one) == values.text(other):
+                raise LineError(f"{one} and {other} may not be equal")
 
     def parse(self, line: bytes, number: int) -> ParsedLine:
         """`line` has no line end; `number` is for errors."""
@@ -96,14 +115,17 @@ class LineParser:
                 key = self._or_null(text)
         except LineError as e:
             if not self._ignore_errors:
-                raise LineError(f"line {number} {e}") from None
+                shown = e.kafka_text.format(number=number, line=line.decode(errors="replace"))
+                raise LineError(f"line {number} {e}", shown) from None
             return ParsedLine(None, self._or_null(line), [])
         return ParsedLine(key, self._or_null(rest), headers)
 
     def _cut(self, text: bytes, separator: bytes, what: str) -> tuple[bytes, bytes]:
         before, found, after = text.partition(separator)
         if not found:
-            raise LineError(f"has no {what} ({separator.decode()!r})")
+            raise LineError(
+                f"has no {what} ({separator.decode()!r})", f"No {what} found on line number {{number}}: '{{line}}'"
+            )
         return before, after
 
     def _read_headers(self, text: bytes) -> list[tuple[str, bytes | None]]:
@@ -111,7 +133,15 @@ class LineParser:
             return []
         headers = []
         for entry in text.split(self._headers_separator):
-            name, value = self._cut(entry, self._header_separator, f"header separator in {entry.decode()!r}")
+            name, found, value = entry.partition(self._header_separator)
+            if not found:
+                pair = entry.decode(errors="replace")
+                raise LineError(
+                    f"has no header separator in {pair!r} ({self._header_separator.decode()!r})",
+                    "No header key separator found in pair '"
+                    + pair.replace("{", "{{").replace("}", "}}")
+                    + "' on line number {number}",
+                )
             headers.append((name.decode(), self._or_null(value)))
         return headers
 
@@ -131,6 +161,8 @@ class RecordFormatter:
         self._null = values.text("null.literal").encode()
 
     def format(self, record: PlainRecord) -> bytes:
+        if not self._parts:
+            return b""
         return self._separator.join([part(record) for part in self._parts]) + self._line_end
 
     def _all_parts(self) -> dict[str, _Part]:

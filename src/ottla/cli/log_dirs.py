@@ -19,13 +19,12 @@ _EXAMPLES = (
 
 def parser(kafka: str = "") -> CommandParser:
     summary = "Show the log directories of brokers: partitions, their size in bytes, and how far copies are behind."
-    made = CommandParser("log-dirs", summary, words="[TOPICS]", examples=_EXAMPLES, kafka=kafka)
-    made.add_connection(broker_list=False)
+    made = CommandParser(
+        "log-dirs", summary, words="[TOPICS]", examples=_EXAMPLES, kafka=kafka, broker_ids=True, prints_rows=True
+    )
     made.add_argument("--describe", action="store_true", help=SUPPRESS)
     made.add_argument("--topic-list", metavar="T,T", help="only these topics")
     made.add_argument("--broker-list", metavar="1,2", help="only these brokers")
-    made.add_output()
-    made.add_help_option()
     return made
 
 

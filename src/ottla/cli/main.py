@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from ottla import __version__
+from ottla.cli.failures import run_program
 
 
 class Command(NamedTuple):
@@ -81,11 +82,7 @@ def _hint(name: str) -> str:
 
 
 def run() -> None:
-    try:
-        exit_code = main(sys.argv[1:])
-    except KeyboardInterrupt:
-        exit_code = 130
-    sys.exit(exit_code)
+    run_program(lambda: main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.columns import print_columns
-from ottla.cli.terminal import UsageError
+from ottla.cli.failures import UsageError
 
 if TYPE_CHECKING:
     from ottla.spark.mirror.group_offsets import Translation

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Coroutine
+from typing import Any
 
-from ottla.cli.failures import FAILED, UsageError, run_client
+from ottla.cli.failures import FAILED, UsageError, fail, run_client
 from ottla.cli.parsing import CommandParser
 
 _PLACES = {"latest": -1, "earliest": -2, "max-timestamp": -3, "earliest-local": -4, "latest-tiered": -5}
+_KAFKA_FAILURE = "Error occurred: "
 _EXAMPLES = (
     "ottla offsets orders",
     "ottla offsets orders --time earliest",
@@ -18,8 +21,7 @@ _EXAMPLES = (
 
 def parser(kafka: str = "") -> CommandParser:
     summary = "Show offsets of partitions: the end, the beginning, or the first record that is not older than a time."
-    made = CommandParser("offsets", summary, words="[TOPIC]", examples=_EXAMPLES, kafka=kafka)
-    made.add_connection()
+    made = CommandParser("offsets", summary, words="[TOPIC]", examples=_EXAMPLES, kafka=kafka, prints_rows=True)
     made.add_argument("--topic", metavar="NAME", help="a topic, or a regular expression; all without")
     made.add_argument("--partitions", metavar="0,1", help="only these partitions; 0-3 is 0, 1 and 2")
     made.add_argument("--topic-partitions", metavar="T:0,T:1-3", help="topics with partitions, in one")
@@ -27,8 +29,6 @@ def parser(kafka: str = "") -> CommandParser:
         "--time", default="latest", metavar="TIME", help=f"{', '.join(_PLACES)}, a time, or milliseconds; latest"
     )
     made.add_flag("--exclude-internal-topics", "leave internal topics out")
-    made.add_output()
-    made.add_help_option()
     return made
 
 
@@ -42,9 +42,16 @@ def main(arguments: list[str], kafka: str = "") -> int:
     if options.words:
         made.error(f"{options.words[0]!r} is not understood")
     if options.topic_partitions and (options.topic or options.partitions):
-        made.error("--topic-partitions cannot be used with --topic or --partitions")
-    run_client(_run(options))
+        made.error(f"{_KAFKA_FAILURE if kafka else ''}--topic-partitions cannot be used with --topic or --partitions")
+    run_client(_told_as_kafka(_run(options)) if kafka else _run(options))
     return 0
+
+
+async def _told_as_kafka(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except UsageError as e:
+        fail(f"{_KAFKA_FAILURE}{e}")
 
 
 def parse_time(text: str) -> int:
@@ -83,8 +90,7 @@ async def _run(options: Namespace) -> None:
         partitions = select(all_partitions, wanted)
         if not partitions:
             if options.kafka:
-                print("Could not match any topic-partitions with the specified filters", file=sys.stderr)
-                raise SystemExit(FAILED)
+                fail(f"{_KAFKA_FAILURE}Could not match any topic-partitions with the specified filters")
             known = [topic.name for topic in shown]
             if options.topic and options.topic not in known:
                 raise KafkaError(missing_topic(options.topic, known), code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -9,18 +9,39 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ottla.base.environment import BOOTSTRAP_SERVERS
-from ottla.cli.failures import FAILED, MISUSED
+from ottla.cli.failures import FAILED, MISUSED, nearest
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 _WIDTH = 80
 _HELP_COLUMN = 28
 _MIN_GAP = 2
+_NO_SERVER = {
+    "kafka-console-producer.sh": "Missing required option(s) [bootstrap-server]",
+    "kafka-consumer-perf-test.sh": "Missing required option(s) [bootstrap-server]",
+    "kafka-topics.sh": "--bootstrap-server must be specified",
+    "kafka-reassign-partitions.sh": "Please specify --bootstrap-server",
+}
+"""What Kafka's scripts say without one, if not the usual."""
+
+_VERB_IS_WORD = "kafka-transactions.sh"
+"""Of all other scripts of Kafka, words without a dash say nothing."""
+
+_KAFKA_SENTENCES = (
+    (r"unrecognized arguments: --(\S+).*", r"\1 is not a recognized option"),
+    (r"argument --([\w.-]+)\S*: expected (?:one|at least one) argument", r"Option \1 requires an argument"),
+    (
+        r"argument --([\w.-]+)\S*: (?:invalid choice: )?('.*?')(?: is not a whole number| \(choose .*)",
+        r"Cannot parse argument \2 of option \1",
+    ),
+)
+"""What is wrong with an option, as argparse and as Kafka's parser say it."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -33,19 +54,29 @@ class CommandParser(argparse.ArgumentParser):
         verbs: Sequence[str] = (),
         examples: Sequence[str] = (),
         kafka: str = "",
+        connects: bool = True,
+        broker_ids: bool = False,
+        prints_rows: bool = False,
     ) -> None:
-        """`words` shows what may stand without a dash; `kafka` is the name of Kafka's script, if it was called so."""
-        super().__init__(prog=kafka or f"ottla {name}", add_help=False)
+        """`words` shows what may stand without a dash; `kafka` is the name of Kafka's script, if it was called so.
+
+        A command that `connects` takes the options of a client. In older runbooks `--broker-list` is one of them;
+        where it has to mean `broker_ids`, the command takes it itself.
+        """
+        super().__init__(prog=kafka or f"ottla {name}", add_help=False, allow_abbrev=False)
         self.kafka = kafka
         self._summary = summary
         self._words = words
         self.verbs = tuple(verbs)
         self._examples = tuple(examples)
+        self._last_options = [self._add_output] if prints_rows else []
+        self._last_options.append(self._add_help_option)
         if words:
             self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+        if connects:
+            self._add_connection(broker_list=not broker_ids)
 
-    def add_connection(self, *, broker_list: bool = True) -> None:
-        """Where the brokers are. `--broker-list` is what older runbooks have; some tools mean ids by it."""
+    def _add_connection(self, *, broker_list: bool) -> None:
         default = None if self.kafka else os.environ.get(BOOTSTRAP_SERVERS) or DEFAULT_BOOTSTRAP_SERVER
         self.add_argument(
             *("--bootstrap-server", "-b"),
@@ -60,14 +91,19 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument("--command-config", metavar="FILE", help="a properties file with settings of the client")
         self.add_argument("--zookeeper", action=_ZooKeeper, help=argparse.SUPPRESS)
 
-    def add_output(self) -> None:
+    def _add_output(self) -> None:
         if not self.kafka:
             self.add_argument(
                 *("--output", "-o"), choices=("table", "json", "tsv"), default="table", help="table, json or tsv; table"
             )
 
-    def add_help_option(self) -> None:
+    def _add_help_option(self) -> None:
         self.add_argument("-h", "--help", action="help", help="Show this message and exit.")
+
+    def _add_last_options(self) -> None:
+        """They are shown after the command's own."""
+        while self._last_options:
+            self._last_options.pop(0)()
 
     def take_topic(self, options: argparse.Namespace) -> None:
         """The topic may be a plain word, or an option."""
@@ -77,15 +113,28 @@ class CommandParser(argparse.ArgumentParser):
             options.topic = options.words[0]
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
+        self._add_last_options()
         options = self.parse_intermixed_args(list(arguments))
         options.kafka = bool(self.kafka)
         if self.kafka:
+            self._refuse_repeated(arguments)
+            if self._words and self.kafka != _VERB_IS_WORD:
+                options.words = []
             options.output = "kafka"
             if "bootstrap_server" in options and options.bootstrap_server is None:
-                self.error('Missing required argument "[bootstrap-server]"')
+                self.error(_NO_SERVER.get(self.kafka, 'Missing required argument "[bootstrap-server]"'))
         if self.verbs:
             self._find_verb(options)
         return options
+
+    def _refuse_repeated(self, arguments: Sequence[str]) -> None:
+        """As Kafka's scripts do: of two values, one is not meant."""
+        for action in self._actions:
+            takes_one = action.option_strings and action.nargs is None and isinstance(action, argparse._StoreAction)
+            given = [word for word in arguments if word.partition("=")[0] in action.option_strings]
+            if takes_one and len(given) > 1:
+                name = action.option_strings[0].lstrip("-")
+                self.error(f"Found multiple arguments for option {name}, but you asked for only one")
 
     def _find_verb(self, options: argparse.Namespace) -> None:
         """The verb is a flag, as Kafka has it, or the first word."""
@@ -96,7 +145,8 @@ class CommandParser(argparse.ArgumentParser):
             named = ", ".join(f"--{verb}" for verb in self.verbs)
             if self.kafka:
                 self.error(f"Command must include exactly one action: {named}")
-            wrong = f"{options.words[0]!r} is no verb; " if options.words and not flags else ""
+            meant = nearest(options.words[0], self.verbs) if options.words else ""
+            wrong = f"{options.words[0]!r} is no verb{meant or ';'} " if options.words and not flags else ""
             self.error(f"{wrong}name exactly one of {', '.join(self.verbs)}")
         options.verb = flags[0]
 
@@ -110,6 +160,7 @@ class CommandParser(argparse.ArgumentParser):
     # What is shown
 
     def format_help(self) -> str:
+        self._add_last_options()
         head = f"Usage: {self.prog} [OPTIONS]{' ' + self._words if self._words else ''}\n"
         summary = textwrap.fill(self._summary, _WIDTH, initial_indent="  ", subsequent_indent="  ")
         options = "\n".join(_option_lines(action) for action in self._actions if action.help != argparse.SUPPRESS)
@@ -119,12 +170,22 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if self.kafka:
-            print(message, file=sys.stderr)
+            print(_in_kafkas_words(message), file=sys.stderr)
             raise SystemExit(FAILED)
+        mistyped = re.fullmatch(r"unrecognized arguments: (--\S+).*", message)
+        if mistyped:
+            message += nearest(mistyped[1], self._option_string_actions)
         words = f" {self._words}" if self._words else ""
         usage = f"Usage: {self.prog} [OPTIONS]{words}\nTry '{self.prog} -h' for help."
         print(f"{usage}\n\nError: {message}", file=sys.stderr)
         raise SystemExit(MISUSED)
+
+
+def _in_kafkas_words(message: str) -> str:
+    for pattern, sentence in _KAFKA_SENTENCES:
+        if found := re.fullmatch(pattern, message):
+            return found.expand(sentence)
+    return message
 
 
 def _option_lines(action: argparse.Action) -> str:

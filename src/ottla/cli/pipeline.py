@@ -18,7 +18,7 @@ from ottla.cli.failures import INTERRUPTED, errors_told
 from ottla.cli.flow_positions import position, reset
 from ottla.cli.pipeline_file import FILE, SERVERS, SET, load_pipeline
 from ottla.cli.redrive import redrive
-from ottla.cli.terminal import new_app, run_app
+from ottla.cli.terminal import examples, new_app, run_app
 
 if TYPE_CHECKING:
     from ottla.spark.pipeline.runner import Runner
@@ -34,16 +34,45 @@ class Output(StrEnum):
     JSON = "json"
 
 
+_EXAMPLES = {
+    "run": ("run orders.yaml", "run orders.yaml --once --output json"),
+    "check": ("check orders.yaml", "check orders.yaml --set sinks.totals.topic=test"),
+    "position": ("position orders.yaml totals", "position orders.yaml totals --to-group billing"),
+    "reset": ("reset orders.yaml totals --to-earliest --dry-run", "reset orders.yaml totals --to-time 2026-03-01"),
+    "redrive": ("redrive orders.yaml totals --dry-run", "redrive orders.yaml totals --error amount --limit 50"),
+    "groups": ("groups mirror.yaml", "groups mirror.yaml --group billing --execute"),
+}
+VERBS = {
+    "run": "run a pipeline",
+    "check": "look for what would keep it from running",
+    "position": "show how far a flow is",
+    "reset": "move a flow to other offsets",
+    "redrive": "send dead letters back",
+    "groups": "move groups to the target of a mirror",
+}
+
+
 def main(arguments: list[str]) -> int:
+    return run_app(_app(), "pipeline", arguments)
+
+
+def _app() -> typer.Typer:
     app = new_app()
-    app.command("run", short_help="run a pipeline")(run)
-    app.command("check", short_help="look for what would keep it from running")(check)
-    app.command("position", short_help="show how far a flow is")(position)
-    app.command("reset", short_help="move a flow to other offsets")(reset)
-    app.command("redrive", short_help="send dead letters back")(redrive)
-    app.command("groups", short_help="move groups to the target of a mirror")(groups)
-    app.callback(no_args_is_help=True)(_pipeline)
-    return run_app(app, "pipeline", arguments)
+    for function in (run, check, position, reset, redrive, groups):
+        name = function.__name__
+        app.command(name, short_help=VERBS[name], epilog=examples(_EXAMPLES[name]))(function)
+    app.callback(no_args_is_help=True, epilog=examples([shown[0] for shown in _EXAMPLES.values()]))(_pipeline)
+    return app
+
+
+def help_of(verb: str) -> str:
+    """What is shown with --help; nothing of a verb that there is not."""
+    from typer.main import get_group
+
+    group = get_group(_app())
+    context = group.make_context("pipeline", [verb], resilient_parsing=True)
+    command = group.get_command(context, verb)
+    return "" if command is None else command.get_help(command.make_context(verb, [], resilient_parsing=True))
 
 
 def _pipeline() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.terminal import fail, parse_pairs
+from ottla.cli.failures import fail, parse_pairs
 
 if TYPE_CHECKING:
     from ottla.spark.pipeline.definition import Pipeline

@@ -6,16 +6,16 @@ import os
 import stat
 import sys
 from argparse import SUPPRESS, Namespace
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import AsyncIterator, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.cli.failures import UsageError, parse_pairs, run_client
+from ottla.cli.failures import UsageError, fail, parse_pairs, run_client, sentence
 from ottla.cli.parsing import CommandParser, number
 
 if TYPE_CHECKING:
     import asyncio
 
-    from ottla.cli.lines import LineParser, ParsedLine
+    from ottla.cli.lines import LineError, LineParser, ParsedLine
     from ottla.client.aio.producer.producer import Producer
 
 _CHUNK_BYTES = 1 << 16
@@ -24,7 +24,10 @@ _MAX_REQUEST_BYTES = 1 << 25
 """As much as fits into the producer's memory: how large a record may be is for the topic to say."""
 
 _ACKS = {"all": "all", "-1": "all", "0": "0", "1": "1"}
+_LINE_READERS = ("org.apache.kafka.tools.LineMessageReader", "kafka.tools.ConsoleProducer$LineMessageReader")
+"""Names of what reads lines here, too."""
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_KAFKA_EXCEPTION = "org.apache.kafka.common.KafkaException: "
 _PROPERTIES = (
     "name=value, repeatable: parse.key, key.separator, parse.headers, headers.delimiter, headers.separator, "
     "headers.key.separator, null.marker, ignore.error"
@@ -47,7 +50,6 @@ def parser(kafka: str = "") -> CommandParser:
     made = CommandParser(
         "produce", "Write lines from standard input to a topic.", words="[TOPIC]", examples=_EXAMPLES, kafka=kafka
     )
-    made.add_connection()
     made.add_argument("--topic", metavar="NAME", help="the same as TOPIC")
     made.add_flag("--sync", "wait for each record before the next is sent")
     # In Kafka the codec can be left out, which means gzip.
@@ -65,10 +67,10 @@ def parser(kafka: str = "") -> CommandParser:
     made.add_argument("--producer.config", metavar="FILE", dest="producer_config", help="a file with client settings")
     for ignored in (
         *("--message-send-max-retries", "--retry-backoff-ms", "--metadata-expiry-ms", "--max-memory-bytes"),
-        *("--max-partition-memory-bytes", "--socket-buffer-size", "--line-reader"),
+        *("--max-partition-memory-bytes", "--socket-buffer-size"),
     ):
         made.add_argument(ignored, help=SUPPRESS)
-    made.add_help_option()
+    made.add_argument("--line-reader", default=_LINE_READERS[0], help=SUPPRESS)
     return made
 
 
@@ -84,32 +86,49 @@ def main(arguments: list[str], kafka: str = "") -> int:
         made.error(str(e))
     except OSError as e:
         made.error(f"{e.filename}: {(e.strerror or str(e)).lower()}")
-    run_client(_run(settings))
+    run_client(_told_as_kafka(_run(settings)) if kafka else _run(settings))
     return 0
+
+
+async def _told_as_kafka(work: Coroutine[Any, Any, None]) -> None:
+    from ottla.cli.lines import LineError
+
+    try:
+        await work
+    except LineError as e:
+        fail(f"{_KAFKA_EXCEPTION}{e.kafka_text}")
 
 
 def _settings(options: Namespace) -> Settings:
     from ottla.base.errors import OttlaError
-    from ottla.cli.lines import LINE_OPTIONS, LineParser
+    from ottla.cli.lines import LINE_OPTIONS, LineError, LineParser
     from ottla.cli.session import read_config
 
     if options.compression_codec not in _CODECS:
         raise UsageError(f"--compression-codec {options.compression_codec!r} is not one of {', '.join(_CODECS)}")
     if options.request_required_acks not in _ACKS:
         raise UsageError(f"--request-required-acks {options.request_required_acks!r} is not one of {', '.join(_ACKS)}")
+    if options.line_reader not in _LINE_READERS:
+        raise UsageError(f"--line-reader {options.line_reader!r}: lines are read as --property says, in no other way")
     properties = {**read_config(options.reader_config), **parse_pairs("--property", options.property)}
     if options.kafka:
         properties = {name: value for name, value in properties.items() if name in LINE_OPTIONS}
     try:
         return Settings(options.topic, LineParser(properties), options.sync, _config(options))
+    except LineError as e:
+        raise UsageError(f"{_KAFKA_EXCEPTION}{e}" if options.kafka else str(e)) from None
     except OttlaError as e:
-        raise UsageError(str(e)) from None
+        raise UsageError(sentence(e)) from None
 
 
 def _config(options: Namespace) -> dict[str, str]:
     from ottla.cli.session import client_config, read_config
 
-    given = {**read_config(options.producer_config), **parse_pairs("--producer-property", options.producer_property)}
+    given = {
+        **read_config(options.command_config),
+        **read_config(options.producer_config),
+        **parse_pairs("--producer-property", options.producer_property),
+    }
     acks = _ACKS[options.request_required_acks]
     own = {
         "acks": acks,
@@ -122,7 +141,7 @@ def _config(options: Namespace) -> dict[str, str]:
         "max.request.size": str(_MAX_REQUEST_BYTES),
         "delivery.timeout.ms": str(max(_DELIVERY_TIMEOUT_MS, options.request_timeout_ms)),
     }
-    return client_config(options.command_config, options.bootstrap_server, "console-producer", **{**own, **given})
+    return client_config(None, options.bootstrap_server, "console-producer", **{**own, **given})
 
 
 async def _run(settings: Settings) -> None:
@@ -134,12 +153,27 @@ async def _run(settings: Settings) -> None:
         await producer.partitions_for(settings.topic)
         count = 0
         async for lines in input_lines(sys.stdin.fileno(), prompt=sys.stdin.isatty()):
-            records = [settings.parser.parse(line, number) for number, line in enumerate(lines, count + 1)]
+            records, error = _parsed(settings.parser, lines, count + 1)
             await _send(producer, settings, records)
+            if error is not None:
+                raise error
             count += len(lines)
     finally:
         # What was read is stored by now; whoever interrupts a send does not want to wait for it.
         await producer.close(0)
+
+
+def _parsed(parser: LineParser, lines: list[bytes], number: int) -> tuple[list[ParsedLine], LineError | None]:
+    """Up to the first line that does not fit, which takes nothing back of those before it."""
+    from ottla.cli.lines import LineError
+
+    records = []
+    for position, line in enumerate(lines, number):
+        try:
+            records.append(parser.parse(line, position))
+        except LineError as e:
+            return records, e
+    return records, None
 
 
 async def _send(producer: Producer[bytes, bytes], settings: Settings, records: list[ParsedLine]) -> None:

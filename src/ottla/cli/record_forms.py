@@ -12,12 +12,18 @@ from uuid import UUID
 from ottla.base.errors import OttlaError
 from ottla.cli.failures import UsageError
 from ottla.cli.lines import FORMAT_OPTIONS, PlainRecord, RecordFormatter
+from ottla.cli.stored_json import plain
 from ottla.wire.message import Struct
 
 Format = Callable[[PlainRecord], bytes]
 Decode = Callable[[bytes], bytes]
 
+REGISTRY_URL = "schema.registry.url"
 _NUMBERS = {"short": ">h", "integer": ">i", "int": ">i", "long": ">q", "float": ">f", "double": ">d"}
+
+
+class RecordError(OttlaError):
+    """A record is not what it was said to be; the message is one sentence."""
 
 
 def _number(name: str) -> Decode:
@@ -25,39 +31,77 @@ def _number(name: str) -> Decode:
 
     def decode(data: bytes) -> bytes:
         if len(data) != struct.calcsize(form):
-            raise UsageError(f"a value of {len(data)} bytes is no {name}, which has {struct.calcsize(form)}")
+            raise RecordError(f"{len(data)} bytes are no {name}, which has {struct.calcsize(form)}")
         return str(struct.unpack(form, data)[0]).encode()
 
     return decode
 
 
-def _pretty_json(data: bytes) -> bytes:
+def _uuid(data: bytes) -> bytes:
+    """As text, or as the 16 bytes that it stands for."""
+    if len(data) not in (16, 36):
+        raise RecordError(f"{len(data)} bytes are no uuid, which has 16, or 36 as text")
+    return data if len(data) == 36 else str(UUID(bytes=data)).encode()
+
+
+class AsJson:
+    """Decodes what has a structure: shown over several lines, or as a part of what is JSON anyway."""
+
+    def __init__(self, kind: str, read: Callable[[bytes], Any]) -> None:
+        self._kind = kind
+        self._read = read
+
+    def __call__(self, data: bytes) -> bytes:
+        return json.dumps(self.value(data), indent=2, ensure_ascii=False, default=_as_text).encode()
+
+    def value(self, data: bytes) -> Any:
+        try:
+            return self._read(data)
+        except ValueError as e:
+            raise RecordError(f"{data[:40]!r} is no {self._kind}: {e}") from None
+
+
+def _as_text(value: object) -> str:
+    """What JSON has no form for: bytes, moments, decimal numbers."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def _avro(registry_url: str | None) -> AsJson:
+    if registry_url is None:
+        raise UsageError("avro needs the schemas: --property schema.registry.url=http://HOST:PORT")
+    from ottla.client.serdes.avro import AvroSerde
+    from ottla.client.serdes.registry import SchemaRegistry
+
     try:
-        return json.dumps(json.loads(data), indent=2, ensure_ascii=False).encode()
-    except ValueError as e:
-        raise UsageError(f"{data[:40]!r} is no JSON: {e}") from None
+        serde = AvroSerde(SchemaRegistry(registry_url))
+    except (ValueError, ImportError) as e:
+        raise UsageError(str(e)) from None
+    return AsJson("Avro", lambda data: serde.deserialize("", data))
 
 
 DESERIALIZERS: dict[str, Decode] = {
     "string": lambda data: data,
+    "default": lambda data: data,
     "bytes": lambda data: data,
     "bytearray": lambda data: data,
     "bytebuffer": lambda data: data,
     "hex": lambda data: data.hex().encode(),
     "base64": base64.b64encode,
-    "uuid": lambda data: data if len(data) == 36 else str(UUID(bytes=data)).encode(),
-    "json": _pretty_json,
+    "uuid": _uuid,
+    "json": AsJson("JSON", json.loads),
     **{name: _number(name) for name in _NUMBERS},
 }
 
 
-def deserializer(name: str | None) -> Decode | None:
-    """By a short name, or by that of Kafka's class."""
+def deserializer(name: str | None, registry_url: str | None = None) -> Decode | None:
+    """By a short name, or by that of Kafka's class. Avro's schemas are in a registry."""
     if name is None:
         return None
-    short = name.rsplit(".", 1)[-1].lower().removesuffix("deserializer")
+    short = name.rsplit(".", 1)[-1].lower().removesuffix("deserializer").removesuffix("decoder")
+    if short in ("avro", "kafkaavro"):
+        return _avro(registry_url)
     if short not in DESERIALIZERS:
-        raise UsageError(f"{name!r} is no deserializer; there are {', '.join(DESERIALIZERS)}")
+        raise UsageError(f"{name!r} is no deserializer; there are {', '.join(DESERIALIZERS)}, avro")
     return DESERIALIZERS[short]
 
 
@@ -66,8 +110,9 @@ def line_format(
 ) -> Format:
     """`lenient` leaves out properties that are not known, as Kafka's tool does."""
     own = dict(properties)
-    key_decode = deserializer(own.pop("key.deserializer", None)) or key_decode
-    value_decode = deserializer(own.pop("value.deserializer", None)) or value_decode
+    registry_url = own.pop(REGISTRY_URL, None)
+    key_decode = deserializer(own.pop("key.deserializer", None), registry_url) or key_decode
+    value_decode = deserializer(own.pop("value.deserializer", None), registry_url) or value_decode
     own.pop("headers.deserializer", None)
     if lenient:
         own = {name: value for name, value in own.items() if name in FORMAT_OPTIONS and name != "print.epoch"}
@@ -93,7 +138,9 @@ def json_format(key_decode: Decode | None, value_decode: Decode | None) -> Forma
     def text(data: bytes | None, decode: Decode | None) -> object:
         if data is None:
             return None
-        if decode is not None and decode is not _pretty_json:
+        if isinstance(decode, AsJson):
+            return decode.value(data)
+        if decode is not None:
             return decode(data).decode(errors="replace")
         if data[:1] in (b"{", b"["):
             try:
@@ -116,7 +163,7 @@ def json_format(key_decode: Decode | None, value_decode: Decode | None) -> Forma
             "headers": [{"name": name, "value": text(value, None)} for name, value in record.headers],
             "value": text(record.value, value_decode),
         }
-        return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
+        return json.dumps(shown, ensure_ascii=False, default=_as_text).encode() + b"\n"
 
     return format_record
 
@@ -141,7 +188,7 @@ def named_format(name: str, fallback: Format, *, line_end: bytes) -> Format:
     return formats[short]
 
 
-Parsed = tuple[object, object | None]
+Parsed = tuple[Struct, Struct | None]
 
 
 def _offset_record(key: bytes, value: bytes | None) -> Parsed | None:
@@ -168,7 +215,7 @@ def _stored(record: PlainRecord, parse: Callable[[bytes, bytes | None], Parsed |
     try:
         found = parse(record.key, record.value)
     except OttlaError as e:
-        raise UsageError(f"{record.topic}-{record.partition}, offset {record.offset}: {e}") from None
+        raise RecordError(str(e)) from None
     if found is None:
         return b""
     key, value = found
@@ -179,22 +226,6 @@ def _stored(record: PlainRecord, parse: Callable[[bytes, bytes | None], Parsed |
     return json.dumps(shown, separators=(",", ":")).encode() + line_end
 
 
-def _versioned(data: bytes, message: object) -> dict[str, object]:
+def _versioned(data: bytes, message: Struct) -> dict[str, object]:
     version = int.from_bytes(data[:2], "big")
-    return {"version": version, "data": _plain(message, version)}
-
-
-def _plain(value: Any, version: int) -> Any:
-    if isinstance(value, Struct):
-        known = [field.name for field in value.FIELDS if version in field.versions]
-        return {_camel(name): _plain(getattr(value, name), version) for name in known}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry, version) for entry in value]
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return base64.b64encode(value).decode()
-    return value
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+    return {"version": version, "data": plain(message, version)}

@@ -6,40 +6,22 @@ import asyncio
 import os
 import signal
 import time
+from argparse import Namespace
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from ottla.base.errors import KafkaError
 from ottla.cli.cluster_status import read_status
-from ottla.cli.terminal import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, UsageError, run_client
+from ottla.cli.session import open_admin
 from ottla.client.aio.admin.admin import Admin
 
 _POLL_S = 0.1
 PidFiles = dict[int, Path]
 
 
-def restart(
-    data: Annotated[Path, typer.Option(help="the directory the cluster was started with")] = Path("data/cluster"),
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    rolling: Annotated[bool, typer.Option("--rolling", help="one broker at a time: no partition is ever away")] = False,
-    timeout_s: Annotated[int, typer.Option(min=1, help="how long one broker may take to come back in sync")] = 300,
-) -> None:
-    """Restart the brokers of a local cluster (`ottla start --brokers`), one at a time.
-
-    Each hands over what it leads, is stopped, and has to be in sync again before the next one is.
-
-    Example:
-
-      ottla cluster restart --rolling --data cluster
-    """
-    run_client(_restart(bootstrap_server, data, rolling, timeout_s))
-
-
-async def _restart(bootstrap_server: str, data: Path, rolling: bool, timeout_s: int) -> None:
-    if not rolling:
-        raise UsageError("restarting all brokers at once would stop every client; say --rolling")
+async def restart(options: Namespace) -> None:
+    """Each broker hands over what it leads, is stopped, and has to be in sync again before the next one is."""
+    data = Path(options.data)
+    timeout_s = options.timeout_s
     pid_files = {
         int(path.parent.name.removeprefix("broker-")): path
         for path in data.glob("broker-*/pid")
@@ -47,7 +29,7 @@ async def _restart(bootstrap_server: str, data: Path, rolling: bool, timeout_s: 
     }
     if not pid_files:
         raise KafkaError(f"{data} holds no brokers of `ottla start --brokers`")
-    async with Admin(bootstrap_servers=bootstrap_server, bootstrap_fail_fast=True, client_id="ottla-cluster") as admin:
+    async with open_admin(options, "ottla-cluster") as admin:
         await _until_well(admin, pid_files, timeout_s, "before the restart")
         for broker_id, path in sorted(pid_files.items()):
             began_s = time.monotonic()
@@ -76,7 +58,6 @@ async def _until_well(admin: Admin, brokers: PidFiles, timeout_s: int, when: str
     """All brokers are there, and every replica is in sync: then one of them can be spared."""
     deadline_s = time.monotonic() + timeout_s
     while True:
-        missing = "the brokers cannot be asked"
         try:
             found = await read_status(admin)
         except (KafkaError, OSError) as e:

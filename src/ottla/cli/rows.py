@@ -18,6 +18,7 @@ class Output(StrEnum):
     TABLE = "table"
     KAFKA = "kafka"
     JSON = "json"
+    TSV = "tsv"
 
     def resolve(self) -> Output:
         """A table for people, Kafka's own text for programs that read it."""

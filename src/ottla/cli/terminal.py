@@ -1,41 +1,10 @@
-"""What the client commands share: running one, telling its errors in a sentence, and choosing how output looks."""
+"""What the commands that typer parses share: one look of their help, and exit codes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Iterable
 
 import typer
-
-from ottla.base.environment import BOOTSTRAP_SERVERS
-from ottla.cli.failures import UsageError, errors_told, fail, misuse, parse_pairs, run_client, sentence
-from ottla.cli.parsing import DEFAULT_BOOTSTRAP_SERVER
-from ottla.cli.rows import Output
-
-__all__ = [
-    "DEFAULT_BOOTSTRAP_SERVER",
-    "BootstrapServer",
-    "Output",
-    "UsageError",
-    "errors_told",
-    "fail",
-    "misuse",
-    "new_app",
-    "parse_pairs",
-    "run_app",
-    "run_client",
-    "run_command",
-    "sentence",
-]
-
-BootstrapServer = Annotated[str, typer.Option(envvar=BOOTSTRAP_SERVERS, help="host:port of a broker, or several")]
-
-
-def run_command(name: str, function: Callable[..., None], arguments: list[str]) -> int:
-    """Parses `arguments` for `function` and runs it; returns the exit code."""
-    app = new_app()
-    app.command()(function)
-    return run_app(app, name, arguments)
 
 
 def new_app() -> typer.Typer:
@@ -46,6 +15,11 @@ def new_app() -> typer.Typer:
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+
+
+def examples(commands: Iterable[str]) -> str:
+    """The end of a pipeline command's help; without the mark at its beginning it would be filled to one paragraph."""
+    return "\b\nExamples:\n" + "\n".join(f"  ottla pipeline {command}" for command in commands)
 
 
 def run_app(app: typer.Typer, name: str, arguments: list[str]) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.cli.failures import FAILED, UsageError, parse_pairs, run_client
 from ottla.cli.parsing import CommandParser, number
-from ottla.cli.rows import Output
+from ottla.cli.rows import Output, show_rows
 
 if TYPE_CHECKING:
     from ottla.client.aio.admin.admin import Admin
@@ -19,7 +19,24 @@ if TYPE_CHECKING:
 
 VERBS = ("create", "list", "describe", "alter", "delete")
 _KAFKA_ACTIONS = "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
+_KAFKA_FAILURE = "Error while executing topic command : "
 _DESCRIBE_TOPIC_PARTITIONS = 75
+_ONLY_WITH = {
+    "config": ("create", "alter"),
+    "delete_config": ("alter",),
+    "partitions": ("create", "alter"),
+    "replication_factor": ("create",),
+    "replica_assignment": ("create", "alter"),
+    "under_replicated_partitions": ("describe",),
+    "unavailable_partitions": ("describe",),
+    "under_min_isr_partitions": ("describe",),
+    "at_min_isr_partitions": ("describe",),
+    "topics_with_overrides": ("describe",),
+    "if_not_exists": ("create",),
+    "if_exists": ("alter", "delete", "describe"),
+    "exclude_internal": ("list", "describe", "delete"),
+}
+"""Which verbs an option says something to: with another, it was meant for something else."""
 _EXAMPLES = (
     "ottla topics create orders --partitions 3 --config retention.ms=3600000",
     "ottla topics describe orders",
@@ -69,7 +86,6 @@ def parser(kafka: str = "") -> CommandParser:
     made = CommandParser(
         "topics", summary, words="[VERB] [NAME]", verbs=() if kafka else VERBS, examples=_EXAMPLES, kafka=kafka
     )
-    made.add_connection()
     made.add_verb_flags(
         {
             "create": "create a topic",
@@ -101,9 +117,8 @@ def parser(kafka: str = "") -> CommandParser:
             *("--output", "-o"),
             choices=[kind.value for kind in Output],
             default="auto",
-            help="auto, table, kafka, json; auto is a table at a terminal, else Kafka's text",
+            help="auto, table, kafka, json, tsv; auto is a table at a terminal, else Kafka's text",
         )
-    made.add_help_option()
     return made
 
 
@@ -120,6 +135,9 @@ def main(arguments: list[str], kafka: str = "") -> int:
         settings = _settings(options)
         _check(settings)
     except UsageError as e:
+        if kafka:
+            print(f"{_KAFKA_FAILURE}{e}")
+            return FAILED
         made.error(str(e))
     run_client(_told_as_kafka(_options_run(options, settings)) if kafka else _options_run(options, settings))
     return 0
@@ -135,13 +153,26 @@ def _check_as_kafka(made: CommandParser, options: Namespace) -> None:
         )
     if options.verb == "alter" and options.partitions is None:
         made.error('Missing required argument "[partitions]"')
-    if options.verb == "alter" and options.replication_factor is not None:
-        made.error('Option "[replication-factor]" can\'t be used with option "[alter]"')
+    if misplaced := _misplaced(options):
+        made.error(f'Option "[{misplaced}]" can\'t be used with option "[{options.verb}]"')
+    filters = [name for name in _ONLY_WITH if _ONLY_WITH[name] == ("describe",) and getattr(options, name)]
+    if options.topics_with_overrides and len(filters) > 1:
+        made.error(f'Option "[{filters[0].replace("_", "-")}]" can\'t be used with option "[topics-with-overrides]"')
     if options.verb == "create" and options.replica_assignment and options.partitions is not None:
         made.error('Option "[replica-assignment]" can\'t be used with option "[partitions]"')
 
 
+def _misplaced(options: Namespace) -> str:
+    """The first option that the verb has no use for, if there is one."""
+    for name, verbs in _ONLY_WITH.items():
+        if getattr(options, name) not in (None, False, []) and options.verb not in verbs:
+            return name.replace("_", "-")
+    return ""
+
+
 def _settings(options: Namespace) -> Settings:
+    if misplaced := _misplaced(options):
+        raise UsageError(f"--{misplaced} is for {' and '.join(_ONLY_WITH[misplaced.replace('-', '_')])} only")
     if len(options.words) > 1 or (options.words and options.topic is not None):
         raise UsageError("the topic is named twice")
     for name in ("partitions", "replication_factor"):
@@ -192,8 +223,6 @@ def _check(settings: Settings) -> None:
     changes = settings.configs or settings.delete_configs
     if settings.verb == "alter" and settings.partitions is None and not changes:
         raise UsageError("--alter needs --partitions with the new number of partitions, or --config with settings")
-    if settings.configs and settings.verb not in ("create", "alter"):
-        raise UsageError("--config is for --create and --alter only")
     if settings.verb == "create" and settings.assignments and (settings.partitions or settings.replication_factor):
         raise UsageError("--replica-assignment says all; leave --partitions and --replication-factor out")
 
@@ -229,12 +258,14 @@ async def _eligible_leaders(admin: Admin) -> str:
 async def _told_as_kafka(work: Any) -> None:
     from ottla.base.errors import KafkaError
     from ottla.cli.kafka_names.java_errors import java_name
+    from ottla.client.errors import ClientError
 
     try:
         await work
     except KafkaError as e:
-        print(f"Error while executing topic command : {e.message}")
-        print(f"ERROR {java_name(e.code)}: {e.message}\n (org.apache.kafka.tools.TopicCommand)", file=sys.stderr)
+        text = (e.broker_message if isinstance(e, ClientError) else None) or e.message
+        print(f"{_KAFKA_FAILURE}{text}")
+        print(f"ERROR {java_name(e.code)}: {text}\n (org.apache.kafka.tools.TopicCommand)", file=sys.stderr)
         raise SystemExit(FAILED) from None
 
 
@@ -285,9 +316,10 @@ async def _delete(admin: Admin, topics: list[TopicDescription], settings: Settin
     if by_pattern:
         listed = "".join(f"  {name}\n" for name in names)
         confirm(f"'{settings.topic}' matches {len(names)} topic(s):\n{listed}Delete them?", yes=settings.yes)
-    _raise_failures(await admin.delete_topics(names))
+    outcomes = await admin.delete_topics(names)
     if by_pattern:
-        print("".join(f"Deleted topic {name}.\n" for name in names), end="")
+        print("".join(f"Deleted topic {name}.\n" for name in names if name not in outcomes.errors), end="")
+    _raise_failures(outcomes)
 
 
 def _raise_failures(outcomes: Outcomes[Any, None]) -> None:
@@ -390,5 +422,7 @@ def _list(topics: list[TopicDescription], settings: Settings) -> None:
         import json
 
         print(json.dumps(names))
+    elif settings.output is Output.TSV:
+        show_rows("tsv", ["topic"], [[name] for name in names])
     else:
         print("".join(f"{name}\n" for name in names), end="")

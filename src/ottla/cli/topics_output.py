@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.base.types import NIL_UUID, uuid_to_text
-from ottla.cli.rows import Output
+from ottla.base.errors import KafkaError
+from ottla.base.types import NIL_UUID, TopicPartition, uuid_to_text
+from ottla.cli.rows import Cell, Output, show_rows
 from ottla.client.aio.admin.admin import Admin
-from ottla.client.core.admin.types import ConfigResource, ConfigSource, TopicDescription
+from ottla.client.core.admin.types import (
+    ConfigResource,
+    ConfigSource,
+    PartitionReassignment,
+    TopicDescription,
+)
 from ottla.client.core.topic_info import PartitionInfo
 
 if TYPE_CHECKING:
@@ -20,10 +26,17 @@ class Description(NamedTuple):
     topic: TopicDescription
     partitions: list[PartitionInfo]
     overrides: dict[str, str]
+    moves: Mapping[int, PartitionReassignment] = {}
+    """By partition, those that are under way."""
 
     @property
     def replication_factor(self) -> int:
-        return len(self.topic.partitions[0].replicas) if self.topic.partitions else 0
+        """Replicas that are only being added do not count yet."""
+        if not self.topic.partitions:
+            return 0
+        first = self.topic.partitions[0]
+        move = self.moves.get(first.partition)
+        return len(first.replicas) - (len(move.adding) if move is not None else 0)
 
     @property
     def topic_id(self) -> str:
@@ -35,6 +48,7 @@ async def describe(
 ) -> None:
     configs = (await admin.describe_configs([ConfigResource.topic(topic.name) for topic in topics])).results
     live = set((await admin.describe_cluster()).brokers)
+    moves = await _moves(admin)
     descriptions = []
     for topic in topics:
         # A topic that has gone meanwhile, or whose settings may not be seen, is shown without them.
@@ -45,8 +59,17 @@ async def describe(
         partitions = [info for info in topic.partitions if partition_matches(info, filters, live, min_isr)]
         if (filters.with_overrides and not overrides) or (filters.by_partition and not partitions):
             continue
-        descriptions.append(Description(topic, partitions, overrides))
+        own_moves = {tp.partition: move for tp, move in moves.items() if tp.topic == topic.name}
+        descriptions.append(Description(topic, partitions, overrides, own_moves))
     show(descriptions, filters, output, elr=elr)
+
+
+async def _moves(admin: Admin) -> dict[TopicPartition, PartitionReassignment]:
+    """Whoever may see topics need not be allowed to see reassignments, and old brokers know none (KIP-455)."""
+    try:
+        return await admin.list_partition_reassignments()
+    except KafkaError:
+        return {}
 
 
 def partition_matches(info: PartitionInfo, filters: Filters, live: set[int], min_isr: int) -> bool:
@@ -64,6 +87,9 @@ def show(descriptions: list[Description], filters: Filters, output: Output, *, e
     match output:
         case Output.JSON:
             print(json.dumps([_as_json(description) for description in descriptions], indent=2))
+        case Output.TSV:
+            columns = ["topic", "topic_id", "partition", "leader", "replicas", "isr", "offline"]
+            show_rows("tsv", columns, [row for description in descriptions for row in _as_rows(description)])
         case Output.TABLE:
             _print_tables(descriptions, filters)
         case _:
@@ -84,9 +110,15 @@ def kafka_lines(descriptions: list[Description], filters: Filters, *, elr: str =
         if filters.with_overrides:
             continue
         for info in description.partitions:
+            move = description.moves.get(info.partition)
+            moving = (
+                ""
+                if move is None
+                else f"\tAdding Replicas: {_ids(move.adding)}\tRemoving Replicas: {_ids(move.removing)}"
+            )
             yield (
                 f"\tTopic: {topic.name}\tPartition: {info.partition}\tLeader: {_leader(info)}\t"
-                f"Replicas: {_ids(info.replicas)}\tIsr: {_ids(info.isr)}{elr}"
+                f"Replicas: {_ids(info.replicas)}\tIsr: {_ids(info.isr)}{moving}{elr}"
             )
 
 
@@ -129,9 +161,17 @@ def _as_json(description: Description) -> dict[str, object]:
     }
 
 
+def _as_rows(description: Description) -> Iterator[Sequence[Cell]]:
+    """One for each partition."""
+    start = (description.topic.name, description.topic_id)
+    for info in description.partitions:
+        leader = info.leader_id if info.leader_id >= 0 else None
+        yield (*start, info.partition, leader, list(info.replicas), list(info.isr), list(info.offline))
+
+
 def _leader(info: PartitionInfo) -> str:
     return str(info.leader_id) if info.leader_id >= 0 else "none"
 
 
-def _ids(ids: tuple[int, ...]) -> str:
+def _ids(ids: Sequence[int]) -> str:
     return ",".join(map(str, ids))

@@ -11,6 +11,7 @@ from ottla.cli.failures import run_client
 from ottla.cli.parsing import CommandParser, number
 
 if TYPE_CHECKING:
+    from ottla.base.types import TopicPartition
     from ottla.client.aio.admin.admin import Admin
 
 VERBS = ("list", "describe", "describe-producers", "find-hanging", "abort")
@@ -28,9 +29,14 @@ def parser(kafka: str = "") -> CommandParser:
         "readers waiting), and abort them."
     )
     made = CommandParser(
-        "transactions", summary, words="VERB [TRANSACTIONAL_ID]", verbs=VERBS, examples=_EXAMPLES, kafka=kafka
+        "transactions",
+        summary,
+        words="VERB [TRANSACTIONAL_ID]",
+        verbs=VERBS,
+        examples=_EXAMPLES,
+        kafka=kafka,
+        prints_rows=True,
     )
-    made.add_connection()
     made.add_argument("--transactional-id", metavar="ID", help="which to describe")
     made.add_argument("--duration-filter", type=number, metavar="MS", help="list those open for longer")
     made.add_argument("--topic", metavar="NAME", help="where to look, or where to abort")
@@ -43,8 +49,6 @@ def parser(kafka: str = "") -> CommandParser:
     made.add_argument("--producer-id", type=number, metavar="ID", help="of the transaction to abort")
     made.add_argument("--producer-epoch", type=number, metavar="N", help="with --producer-id")
     made.add_argument("--coordinator-epoch", type=number, metavar="N", help="with --producer-id")
-    made.add_output()
-    made.add_help_option()
     return made
 
 
@@ -84,7 +88,7 @@ async def _run(options: Namespace) -> None:
         await work[options.verb](admin, options)
 
 
-def _show(options: Namespace, names: dict[str, str], rows: Sequence[Sequence[str | int]]) -> None:
+def _show(options: Namespace, names: dict[str, str], rows: Sequence[Sequence[str | int | None]]) -> None:
     """`names` are those of the columns, ours and Kafka's."""
     if not options.kafka:
         from ottla.cli.rows import show_rows
@@ -114,10 +118,10 @@ async def _describe(admin: Admin, options: Namespace) -> None:
     wanted = options.transactional_id
     found = (await admin.describe_transactions([wanted])).check()[wanted]
     place = (await admin.find_transaction_coordinators([wanted])).check()[wanted]
-    open_ms = "None" if found.started_ms is None else str(int(time.time() * 1000) - found.started_ms)
+    open_ms = None if found.started_ms is None else int(time.time() * 1000) - found.started_ms
     row = (
         *(place.node_id, found.transactional_id, found.producer_id, found.producer_epoch, found.state),
-        *(found.timeout_ms, "None" if found.started_ms is None else found.started_ms, open_ms),
+        *(found.timeout_ms, found.started_ms, open_ms),
         ",".join(map(str, sorted(found.partitions))),
     )
     names = {
@@ -138,11 +142,12 @@ async def _describe_producers(admin: Admin, options: Namespace) -> None:
     from ottla.base.types import TopicPartition
 
     partition = TopicPartition(options.topic, options.partition)
+    await _check_place(admin, partition, options.broker_id)
     producers = (await admin.describe_producers([partition])).check()[partition]
     rows = [
         (
             *(it.producer_id, it.producer_epoch, -1 if it.coordinator_epoch is None else it.coordinator_epoch),
-            *(it.last_sequence, it.last_timestamp_ms, "None" if it.txn_start_offset is None else it.txn_start_offset),
+            *(it.last_sequence, it.last_timestamp_ms, it.txn_start_offset),
         )
         for it in producers
     ]
@@ -157,10 +162,36 @@ async def _describe_producers(admin: Admin, options: Namespace) -> None:
     _show(options, names, rows)
 
 
+async def _check_place(admin: Admin, partition: TopicPartition, broker_id: int | None) -> None:
+    """Whether the partition is there, and on the broker that was named, if one was."""
+    from ottla.base.errors import ErrorCode, KafkaError
+    from ottla.cli.session import check_broker, described_topics
+
+    (topic,) = (await described_topics(admin, [partition.topic])).values()
+    places = {info.partition: info.replicas for info in topic.partitions}
+    if partition.partition not in places:
+        raise KafkaError(
+            f"topic '{topic.name}' has no partition {partition.partition}; it has {len(places)}",
+            code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        )
+    if broker_id is not None:
+        await check_broker(admin, broker_id)
+        replicas = places[partition.partition]
+        if broker_id not in replicas:
+            raise KafkaError(
+                f"{partition} is on brokers {', '.join(map(str, replicas))}, not on broker {broker_id}",
+                code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            )
+
+
 async def _find_hanging(admin: Admin, options: Namespace) -> None:
     from ottla.base.types import TopicPartition
-    from ottla.cli.session import described_topics
+    from ottla.cli.session import check_broker, described_topics
 
+    if options.broker_id is not None:
+        await check_broker(admin, options.broker_id)
+    if options.topic is not None and options.partition is not None and not options.kafka:
+        await _check_place(admin, TopicPartition(options.topic, options.partition), None)
     if options.topic is not None:
         topics = list((await described_topics(admin, [options.topic])).values())
     else:
@@ -204,15 +235,20 @@ async def _abort(admin: Admin, options: Namespace) -> None:
     from ottla.client.core.admin.types import HangingTransaction, ProducerDescription
 
     partition = TopicPartition(options.topic, options.partition)
+    if not options.kafka:
+        await _check_place(admin, partition, None)
     if options.start_offset is None:
         given = (options.producer_id, options.producer_epoch, -1, -1, options.coordinator_epoch, None)
-        await admin.abort_transaction(HangingTransaction(partition, ProducerDescription(*given)))
-        return
-    producers = (await admin.describe_producers([partition])).check()[partition]
-    for producer in producers:
-        if producer.txn_start_offset == options.start_offset:
-            await admin.abort_transaction(HangingTransaction(partition, producer))
-            return
-    raise KafkaError(
-        f"Could not find any open transactions starting at offset {options.start_offset} on partition {partition}"
-    )
+        producer = ProducerDescription(*given)
+    else:
+        found = (await admin.describe_producers([partition])).check()[partition]
+        open_there = [producer for producer in found if producer.txn_start_offset == options.start_offset]
+        if not open_there:
+            raise KafkaError(
+                f"Could not find any open transactions starting at offset {options.start_offset} on partition "
+                f"{partition}"
+            )
+        producer = open_there[0]
+    await admin.abort_transaction(HangingTransaction(partition, producer))
+    if options.output == "table":
+        print(f"Aborted the transaction of producer {producer.producer_id} on {partition}.")

@@ -176,7 +176,11 @@ def test_offsets_and_members_outlive_the_broker(
     end(broker)
     broker.start()
     with RawClient(broker.port) as client:
-        wait_until(lambda: bool(committed_offsets(client, "live")), lambda: "the coordinator does not come back")
+        for group in (*groups, "live"):
+            # Each may have a coordinator of its own, which has to load.
+            wait_until(
+                lambda group=group: bool(committed_offsets(client, group)), lambda: "a coordinator does not come back"
+            )
         for number, group in enumerate(groups):
             assert committed_offsets(client, group) == {
                 ("t", 0): 1001,

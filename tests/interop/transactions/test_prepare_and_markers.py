@@ -125,7 +125,7 @@ def test_all_or_nothing(tmp_path: Path, markers_written: int, commit: bool, is_n
             producer.client = raw
             again = until(
                 lambda: producer.ask_end(commit=commit, version=end_version, as_epoch=old_epoch),
-                lambda got: got.error_code != ErrorCode.CONCURRENT_TRANSACTIONS,
+                lambda got: got.error_code not in {*LOADING, ErrorCode.CONCURRENT_TRANSACTIONS},
             )
             assert again.error_code == 0
             assert producer.produce(TOPIC, b"next", version=PRODUCE_NEW).error_code == 0

@@ -99,6 +99,6 @@ def test_it_is_shown_once_as_asked_for(broker: BrokerProcess, capsys: pytest.Cap
 
 
 def test_without_anything_to_do_it_helps(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["cluster"])
+    assert main(["cluster"]) == 2
     said = capsys.readouterr()
-    assert "controller, brokers, and partitions with something wrong" in said.out + said.err
+    assert "name exactly one of status, add-broker, remove-broker, restart" in said.err

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ottla.cli.failures import UsageError
-from ottla.cli.record_forms import DESERIALIZERS, deserializer
+from ottla.cli.consume import _check_as_kafka
+from ottla.cli.record_forms import DESERIALIZERS, RecordError, deserializer
 from tests.unit.cli.commands import Commands
 
 OTTLA = [sys.executable, "-m", "ottla.cli.main"]
@@ -92,7 +95,7 @@ def test_deserializers_by_short_name_and_by_class() -> None:
     by_class = deserializer("org.apache.kafka.common.serialization.IntegerDeserializer")
     assert by_class is not None and by_class(b"\0\0\1\0") == b"256"
     assert DESERIALIZERS["json"](b'{"a":1}') == b'{\n  "a": 1\n}'
-    with pytest.raises(UsageError, match="3 bytes is no long"):
+    with pytest.raises(RecordError, match="3 bytes are no long"):
         DESERIALIZERS["long"](b"abc")
 
 
@@ -116,3 +119,37 @@ def test_settings_of_a_topic_as_old_runbooks_change_them(ottla: Commands, new_to
     assert ottla.json("configs", "describe", "topics", new_topic) == []
     code, _, error = ottla("topics", "describe", f"{new_topic}x")
     assert (code, error) == (1, f"topic '{new_topic}x' does not exist; did you mean '{new_topic}'?\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"topic": "t"}, None),
+        ({"include": "t.*"}, None),
+        ({}, "Exactly one of --include/--topic is required. "),
+        ({"topic": "t", "include": "t.*"}, "Exactly one of --include/--topic is required. "),
+        ({"include": "t.*", "partition": 0}, "The topic is required when partition is specified."),
+        ({"topic": "t", "partition": 0}, None),
+        ({"topic": "t", "offset": "5"}, "The partition is required when offset is specified."),
+        ({"topic": "t", "partition": 0, "offset": "5"}, None),
+        ({"topic": "t", "partition": 0, "offset": "earliest"}, None),
+        ({"topic": "t", "partition": 0, "offset": "latest"}, None),
+        ({"topic": "t", "partition": 0, "offset": "-5"}, "The provided offset value '-5' is incorrect. "),
+        ({"topic": "t", "partition": 0, "offset": "newest"}, "The provided offset value 'newest' is incorrect. "),
+        (
+            {"topic": "t", "partition": 0, "offset": "5", "from_beginning": True},
+            "Options from-beginning and offset cannot be specified together.",
+        ),
+        (
+            {"topic": "t", "partition": 0, "group": "g"},
+            "Options group and partition cannot be specified together.",
+        ),
+        ({"topic": "t", "group": "g", "from_beginning": True}, None),
+    ],
+)
+def test_what_kafkas_consumer_refuses(given: dict[str, Any], complaint: str | None) -> None:
+    complaints: list[str] = []
+    made: Any = SimpleNamespace(error=complaints.append)
+    nothing = dict.fromkeys(("topic", "include", "partition", "offset", "group")) | {"from_beginning": False}
+    _check_as_kafka(made, Namespace(**{**nothing, **given}))
+    assert [told[: len(complaint or "")] for told in complaints[:1]] == ([] if complaint is None else [complaint])

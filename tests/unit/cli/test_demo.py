@@ -16,7 +16,7 @@ from rich.console import Console
 
 from ottla import Consumer, TopicPartition
 from ottla.base.errors import StartError
-from ottla.cli import demo
+from ottla.cli.demo import running
 from ottla.cli.demo.broker import OwnBroker
 from ottla.cli.demo.screen import PageCounts, Results, Screen, read_results
 from ottla.cli.demo.visitors import PAGES, PARTITIONS, TOPIC, Visitors, count_page_views
@@ -125,7 +125,7 @@ def test_a_broker_that_has_gone_is_told_of(tmp_path: Path) -> None:
 
 def test_ctrl_c_is_the_ordinary_end_and_a_second_one_is_none() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with demo._end_by_ctrl_c() as end:
+    with running._end_by_ctrl_c() as end:
         assert not end.is_set()
         signal.raise_signal(signal.SIGINT)
         assert end.is_set()
@@ -135,18 +135,18 @@ def test_ctrl_c_is_the_ordinary_end_and_a_second_one_is_none() -> None:
 
 
 def test_it_runs_until_there_are_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "time", SimpleNamespace(monotonic=lambda: 100.0))
-    assert not demo._is_over(None, 5)
-    assert demo._is_over(99.0, counted=1)
-    assert not demo._is_over(101.0, counted=1)
-    assert not demo._is_over(99.0, counted=0)
-    assert demo._is_over(99.0 - demo._FIRST_RESULT_TIMEOUT_S, counted=0)
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    assert not running._is_over(None, 5)
+    assert running._is_over(99.0, counted=1)
+    assert not running._is_over(101.0, counted=1)
+    assert not running._is_over(99.0, counted=0)
+    assert running._is_over(99.0 - running._FIRST_RESULT_TIMEOUT_S, counted=0)
 
 
 @pytest.mark.parametrize(("counted", "verdict"), [(1000, "none lost, none counted twice"), (999, "at the next start")])
 def test_the_end_compares_what_was_sent_with_what_was_counted(counted: int, verdict: str) -> None:
     console = Console(file=io.StringIO(), width=80)
-    demo._conclude(console, 1000, counted, Path("demo.db"))
+    running._conclude(console, 1000, counted, Path("demo.db"))
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().startswith(f"{TOPIC} holds 1,000 page views, demo.db counts {counted:,}: ")
     assert verdict in console.file.getvalue()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import ottla as client
+from ottla.base.errors import ErrorCode, KafkaError
 from ottla.cli.failures import UsageError
 from ottla.cli.groups.kafka_text import OffsetRow, listing_lines, member_lines, offset_lines, state_lines
 from ottla.cli.groups.resetting import parse_duration_ms, read_plan
+from ottla.cli.groups.work import _tell_deletions_as_kafka, explained
 from ottla.client.core.admin.types import MemberDescription
 from ottla.client.core.metadata import BrokerAddress
 from tests.unit.cli.commands import Commands
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, run_async
 
 
 @pytest.fixture
@@ -76,6 +81,7 @@ def test_every_strategy_shows_what_it_would_do(ottla: Commands, group: str) -> N
         "--to-datetime 2022-01-01T00:00:00.000": 2,
         "--to-datetime 2099-01-01T00:00:00.000+02:00": 5,
         "--by-duration P10000D": 0,
+        "--by-duration P99999999999D": 0,
     }
     for strategy in wanted:
         shown = ottla.shown("groups", "reset-offsets", group, "--all-topics", *strategy.split(), "-o", "tsv")
@@ -83,6 +89,15 @@ def test_every_strategy_shows_what_it_would_do(ottla: Commands, group: str) -> N
         (found[strategy],) = {int(row[3]) for row in rows if row[0] == group}
     assert found == wanted
     assert {row["current_offset"] for row in ottla.json("groups", "describe", group)} == {1}
+
+
+def test_what_is_said_besides_does_not_get_among_the_rows(ottla: Commands, filled: str, group: str) -> None:
+    late = ("groups", "reset-offsets", group, "--topic", filled, "--to-datetime", "2099-01-01")
+    warnings = [f"WARN {filled}-{number} has no record that young. It is reset to its end" for number in (0, 1)]
+    code, shown, error = ottla(*late, "-o", "json")
+    assert (code, [row["new_offset"] for row in json.loads(shown)]) == (0, [5, 5])
+    assert error.splitlines() == [*warnings, "Nothing was changed: this is what --execute would do."]
+    assert ottla(*late, "--export")[:2] == (0, f"{filled},0,5\n{filled},1,5\n")
 
 
 def test_offsets_go_out_to_a_file_and_come_back(ottla: Commands, filled: str, group: str, tmp_path: Path) -> None:
@@ -109,6 +124,10 @@ def test_what_does_not_exist_is_named_with_the_nearest_name(ottla: Commands, fil
         "",
         f"consumer group '{wrong}' does not exist; did you mean '{group}'?\n",
     )
+    for arguments in (["delete-offsets", "--topic", filled], ["reset-offsets", "--all-topics", "--to-latest"]):
+        code, shown, error = ottla("groups", arguments[0], wrong, *arguments[1:])
+        assert (code, shown) == (1, "")
+        assert error == f"consumer group '{wrong}' does not exist; did you mean '{group}'?\n"
     code, _, error = ottla("groups", "reset-offsets", group, "--topic", f"{filled}s", "--to-latest")
     assert code == 1 and error.startswith(f"topic '{filled}s' does not exist; did you mean '")
     code, _, error = ottla("groups", "reset-offsets", group, "--topic", f"{filled}:9", "--to-latest")
@@ -145,11 +164,9 @@ def test_an_unreachable_broker_is_told_at_once(capsys: pytest.CaptureFixture[str
 
 def test_durations_and_plans_from_files(tmp_path: Path) -> None:
     assert parse_duration_ms("P1DT2H3M4.5S") == 93_784_500
-    assert (parse_duration_ms("PT1H"), parse_duration_ms("90s"), parse_duration_ms("7d")) == (
-        3_600_000,
-        90_000,
-        604_800_000,
-    )
+    assert parse_duration_ms("PT1H") == 3_600_000
+    short = {"250ms": 250, "90s": 90_000, "30m": 1_800_000, "2h": 7_200_000, "7d": 604_800_000, "1D": 86_400_000}
+    assert {text: parse_duration_ms(text) for text in short} == short
     for wrong in ("P", "PT", "1x", ""):
         with pytest.raises(UsageError, match="no duration"):
             parse_duration_ms(wrong)
@@ -183,3 +200,48 @@ def test_tables_are_as_wide_as_kafkas() -> None:
         "GROUP           CONSUMER-ID     HOST            CLIENT-ID       #PARTITIONS     ASSIGNMENT",
         "g-reb           r-one-1         /127.0.0.1      r-one           0               -",
     ]
+
+
+def test_what_is_said_of_groups_that_could_not_be_deleted() -> None:
+    members = {"busy": ["m-1", "m-2"], "left": []}
+
+    async def list_groups() -> list[SimpleNamespace]:
+        return [SimpleNamespace(group_id=name) for name in ("busy", "left", "payments")]
+
+    async def describe_groups(groups: list[str]) -> SimpleNamespace:
+        found = {
+            group: SimpleNamespace(members=[SimpleNamespace(member_id=name) for name in members[group]])
+            for group in groups
+            if group in members
+        }
+        return SimpleNamespace(results=found)
+
+    admin: Any = SimpleNamespace(list_groups=list_groups, describe_groups=describe_groups)
+    codes = {
+        "payment": ErrorCode.GROUP_ID_NOT_FOUND,
+        "busy": ErrorCode.NON_EMPTY_GROUP,
+        "left": ErrorCode.NON_EMPTY_GROUP,
+        "gone": ErrorCode.NON_EMPTY_GROUP,
+        "secret": ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    }
+    errors = {group: KafkaError(f"why {group}", code=code) for group, code in codes.items()}
+    assert run_async(explained(admin, errors)).message == (
+        "consumer group 'payment' does not exist; did you mean 'payments'?; group 'busy' still has members: m-1, m-2; "
+        "why left; why gone; why secret"
+    )
+
+
+def test_deletions_are_told_in_the_words_of_kafkas_tool(capsys: pytest.CaptureFixture[str]) -> None:
+    _tell_deletions_as_kafka(["a", "b"], {})
+    assert capsys.readouterr().out == "Deletion of requested consumer groups ('a, b') was successful.\n"
+    errors = {"c": KafkaError("busy", code=ErrorCode.NON_EMPTY_GROUP)}
+    _tell_deletions_as_kafka([], errors)
+    alone = capsys.readouterr().out.splitlines()
+    assert alone[:2] == ["", "Error: Deletion of some consumer groups failed:"] and len(alone) == 3
+    assert alone[2].startswith(
+        "* Group 'c' could not be deleted due to: java.util.concurrent.ExecutionException: "
+        "org.apache.kafka.common.errors.GroupNotEmptyException: "
+    )
+    _tell_deletions_as_kafka(["a", "b"], errors)
+    both = capsys.readouterr().out.splitlines()
+    assert both == [*alone, "", "These consumer groups were deleted successfully: 'a'b', '"]

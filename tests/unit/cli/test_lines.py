@@ -51,6 +51,12 @@ def test_unknown_properties_are_refused() -> None:
         LineParser({"parse.keys": "true"})
     with pytest.raises(InvalidConfigError, match="must be true or false"):
         RecordFormatter({"print.key": "perhaps"})
+    both = {"parse.headers": "true", "headers.separator": ":"}
+    with pytest.raises(LineError, match=r"headers\.separator and headers\.key\.separator may not be equal"):
+        LineParser(both)
+    LineParser({**both, "parse.headers": "false"})
+    with pytest.raises(LineError, match=r"null\.marker and key\.separator may not be equal"):
+        LineParser({"parse.key": "true", "null.marker": ":", "key.separator": ":"})
     with pytest.raises(LineError, match=r"key\.separator must not be empty"):
         LineParser({"key.separator": ""})
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from ottla.cli import start
+from ottla.cli import pipeline, start
 from ottla.cli.main import COMMANDS, main
 from ottla.cli.terminal import new_app
 from tests.waiting import PATIENCE_S
@@ -33,7 +33,7 @@ def shown_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-HELP_PAGES = [[name] for name in COMMANDS] + [["pipeline", "run"], ["pipeline", "check"], ["cluster", "status"]]
+HELP_PAGES = [[name] for name in COMMANDS] + [["pipeline", verb] for verb in pipeline.VERBS]
 
 
 def options_of(command: list[str]) -> set[str]:
@@ -61,11 +61,20 @@ def test_every_command_has_help_of_one_style(
     described = dict(re.findall(r"^  (?:-[a-z], )?(--[a-z.-]+)[^\n]*?(?:  +|\n +)(\S.*)$", shown, re.MULTILINE))
     assert {name for name in options_of(command) if name.startswith("--")} <= set(described)
     assert re.search(r"^  -h, --help +Show this message and exit\.$", shown, re.MULTILINE)
+    assert f"ottla {' '.join(command)}" in shown.partition("Examples:\n")[2]
 
 
-def test_a_mistyped_command_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["topic"]) == 2
-    assert "Did you mean 'topics'?" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["topic"], "Did you mean 'topics'?"),
+        (["topics", "lst"], "'lst' is no verb; did you mean 'list'? name exactly one of"),
+        (["topics", "create", "x", "--partitons", "3"], "--partitons 3; did you mean '--partitions'?"),
+    ],
+)
+def test_what_is_mistyped_gets_a_hint(arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert hint in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -104,8 +113,22 @@ def test_settings_from_the_environment_are_checked_too(
     ],
 )
 def test_light_commands_import_little(code: str, forbidden: tuple[str, ...], tmp_path: Path) -> None:
-    script = f"{code}\nimport sys; print([name for name in {forbidden!r} if name in sys.modules])"
+    assert imported(code, forbidden, tmp_path) == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_waits_for_nothing_that_takes_long_to_import(name: str, tmp_path: Path) -> None:
+    """Below 200 ms; typer takes about half of that, and has many verbs to tell apart for it."""
+    heavy = ("asyncio", "rich", "ssl", "yaml", "pyarrow", "pyspark", "ottla.client", "ottla.wire", "ottla.spark")
+    own = {"pipeline": "typer", "start": "ottla.broker"}
+    forbidden = (*heavy, *(module for command, module in own.items() if command != name))
+    assert imported(f"from ottla.cli.main import main; main([{name!r}, '--help'])", forbidden, tmp_path) == "[]"
+
+
+def imported(code: str, modules: tuple[str, ...], directory: Path) -> str:
+    """Which of them are there after the code has run, in a process of its own."""
+    script = f"{code}\nimport sys; print([name for name in {modules!r} if name in sys.modules])"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=directory, timeout=PATIENCE_S, check=True
     )
-    assert done.stdout.splitlines()[-1] == "[]"
+    return done.stdout.splitlines()[-1]

@@ -13,9 +13,9 @@ pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 
 from ottla.base.types import TopicPartition
 from ottla.cli import mirrored_groups, pipeline
+from ottla.cli.failures import UsageError
 from ottla.cli.main import main, run
 from ottla.cli.pipeline_file import load_pipeline
-from ottla.cli.terminal import UsageError
 from ottla.spark.mirror.group_offsets import Translation, Verdict
 from ottla.spark.pipeline import Pipeline
 

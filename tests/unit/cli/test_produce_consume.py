@@ -14,9 +14,9 @@ import pytest
 from ottla.base.errors import KafkaError
 from ottla.cli.api_versions import broker_lines
 from ottla.cli.consume import parse_start
+from ottla.cli.failures import UsageError
 from ottla.cli.main import main
 from ottla.cli.produce import input_lines
-from ottla.cli.terminal import UsageError
 from ottla.client.core.consumer.options import EARLIEST, LATEST
 from ottla.client.core.metadata import BrokerAddress
 from tests.waiting import run_async
@@ -116,7 +116,7 @@ def test_places_that_are_not_there(mock_cluster: str, options: tuple[str, ...], 
     assert words in done.stderr
 
 
-def test_ctrl_c_ends_quietly_with_130(mock_cluster: str) -> None:
+def test_ctrl_c_ends_with_130_and_what_was_read(mock_cluster: str) -> None:
     assert produce(mock_cluster, "interrupted", b"first\n").returncode == 0
     command = [*OTTLA, "consume", "--bootstrap-server", mock_cluster, "--topic", "interrupted", "--from-beginning"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_quietly_with_130(mock_cluster: str) -> None:
     assert process.stdout.readline() == b"first\n"
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=10)
-    assert (process.returncode, error) == (130, b"")
+    assert (process.returncode, error) == (130, b"Processed a total of 1 messages\n")
 
 
 def test_ctrl_c_ends_a_producer_that_waits_for_input(mock_cluster: str) -> None:

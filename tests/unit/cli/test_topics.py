@@ -34,7 +34,11 @@ def test_assignments() -> None:
         (["create"], "which topic to create"),
         (["create", "t", "--topic", "u"], "named twice"),
         (["alter", "t"], "--alter needs --partitions"),
-        (["describe", "--config", "a=b"], "--config is for --create and --alter only"),
+        (["describe", "--config", "a=b"], "--config is for create and alter only"),
+        (["delete", "t", "--partitions", "3"], "--partitions is for create and alter only"),
+        (["create", "t", "--if-exists"], "--if-exists is for alter and delete and describe only"),
+        (["alter", "t", "--partitions", "3", "--replication-factor", "2"], "--replication-factor is for create only"),
+        (["create", "t", "--partition", "3"], "unrecognized arguments: --partition 3; did you mean '--partitions'?"),
         (["create", "t", "--config", "a"], "name=value"),
         (["create", "t", "--partitions", "1", "--replica-assignment", "1"], "leave --partitions"),
     ],
@@ -55,7 +59,7 @@ def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_bad_address_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["topics", "--list", "--bootstrap-server", "nonsense:x"]) == 1
+    assert main(["topics", "--list", "--bootstrap-server", "nonsense:x"]) == 2
     assert capsys.readouterr().err == "bootstrap.servers: 'nonsense:x' is not of the form host:port\n"
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import cast
 
 import pytest
 
 from ottla.base.types import NIL_UUID
 from ottla.cli.main import main
 from ottla.cli.rows import Output
-from ottla.cli.topics import Filters, Settings, _choose
+from ottla.cli.topics import Filters, Settings, _choose, _delete
+from ottla.client.aio.admin.admin import Admin
+from ottla.client.core.admin.outcomes import Outcomes
 from ottla.client.core.admin.types import TopicDescription
+from ottla.client.errors import ClientError
 from tests.broker_process import BrokerProcess
+from tests.waiting import run_async
 
 Said = tuple[int, str, str]
 
@@ -143,6 +148,18 @@ def test_a_pattern_that_is_none(topics: Topics) -> None:
     code, _, error = topics("describe", "(")
     assert (code, error.count("\n")) == (2, 1)
     assert error.startswith("--topic '(' is not a regular expression: ")
+
+
+def test_what_was_deleted_is_said_even_if_not_all_were(capsys: pytest.CaptureFixture[str]) -> None:
+    class OneIsKept:
+        async def delete_topics(self, names: list[str]) -> Outcomes[str, None]:
+            return Outcomes({name: ClientError("topic b: may not go") if name == "b" else None for name in names})
+
+    there = [TopicDescription(name, NIL_UUID, False, ()) for name in "abc"]
+    settings = ALL._replace(verb="delete", topic=".", yes=True)
+    with pytest.raises(ClientError, match="may not go"):
+        run_async(_delete(cast("Admin", OneIsKept()), there, settings))
+    assert capsys.readouterr().out == "Deleted topic a.\nDeleted topic c.\n"
 
 
 ALL = Settings("list", None, None, None, [], {}, False, False, False, Filters(*[False] * 5), Output.KAFKA)

@@ -26,9 +26,14 @@ Resource = tuple["AclResourceType", str]
 def parser(kafka: str = "") -> CommandParser:
     summary = "List, add and remove access rules: who may do, or may not do, what with which resources."
     made = CommandParser(
-        "acls", summary, words="[VERB]", verbs=("list", "add", "remove"), examples=_EXAMPLES, kafka=kafka
+        "acls",
+        summary,
+        words="[VERB]",
+        verbs=("list", "add", "remove"),
+        examples=_EXAMPLES,
+        kafka=kafka,
+        prints_rows=True,
     )
-    made.add_connection()
     made.add_verb_flags({"list": "show rules", "add": "add rules", "remove": "remove rules"})
     for kind, text in (
         ("topic", "a topic; repeatable"),
@@ -56,8 +61,6 @@ def parser(kafka: str = "") -> CommandParser:
     made.add_argument("--force", dest="yes", action="store_true", default=SUPPRESS, help=SUPPRESS)
     for old in ("--authorizer", "--authorizer-properties", "--bootstrap-controller"):
         made.add_argument(old, help=SUPPRESS)
-    made.add_output()
-    made.add_help_option()
     return made
 
 

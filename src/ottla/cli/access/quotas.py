@@ -27,14 +27,16 @@ def parser() -> CommandParser:
         "have no quota of their own."
     )
     made = CommandParser(
-        "quotas", summary, words="VERB [QUOTA]...", verbs=("list", "set", "delete"), examples=_EXAMPLES
+        "quotas",
+        summary,
+        words="VERB [QUOTA]...",
+        verbs=("list", "set", "delete"),
+        examples=_EXAMPLES,
+        prints_rows=True,
     )
-    made.add_connection()
     made.add_argument("--user", metavar="NAME", help="a user")
     made.add_argument("--client", metavar="ID", help="a client id")
     made.add_argument("--ip", metavar="ADDRESS", help="an address")
-    made.add_output()
-    made.add_help_option()
     return made
 
 

@@ -17,13 +17,12 @@ _EXAMPLES = (
 
 def parser() -> CommandParser:
     summary = "List users with passwords, set their passwords, and delete them. A password is asked for at a terminal."
-    made = CommandParser("users", summary, words="VERB [USER]...", verbs=("list", "set", "delete"), examples=_EXAMPLES)
-    made.add_connection()
+    made = CommandParser(
+        "users", summary, words="VERB [USER]...", verbs=("list", "set", "delete"), examples=_EXAMPLES, prints_rows=True
+    )
     made.add_argument("--mechanism", choices=MECHANISMS, default="SCRAM-SHA-512", help=" or ".join(MECHANISMS))
     made.add_argument("--iterations", type=number, default=8192, metavar="N", help="4096 to 16384; 8192")
     made.add_argument("--password-file", metavar="FILE", help="the password is its first line; - is standard input")
-    made.add_output()
-    made.add_help_option()
     return made
 
 
@@ -41,14 +40,17 @@ def main(arguments: list[str]) -> int:
 def _password(options: Namespace) -> str:
     import sys
     from getpass import getpass
-    from pathlib import Path
 
     from ottla.cli.failures import UsageError
+    from ottla.cli.session import read_text
 
     if options.password_file == "-":
         return sys.stdin.readline().rstrip("\n")
     if options.password_file is not None:
-        return Path(options.password_file).read_text().splitlines()[0]
+        lines = read_text(options.password_file).splitlines()
+        if not lines:
+            raise UsageError(f"{options.password_file} is empty")
+        return lines[0]
     if not sys.stdin.isatty():
         raise UsageError("give the password with --password-file (- is standard input)")
     return getpass(f"Password of {options.words[0]}: ")

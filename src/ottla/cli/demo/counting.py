@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -10,13 +11,18 @@ from typing import Self
 from ottla.base.errors import OttlaError
 from ottla.spark.pipeline import Pipeline
 from ottla.spark.pipeline.flows.report import FlowReport
+from ottla.spark.pipeline.line_displays import describe_restart
 from ottla.spark.pipeline.observer import SilentObserver
 from ottla.spark.pipeline.runner import Runner
 
 
-class _LastReport(SilentObserver):
+class Progress(SilentObserver):
+    """What the screen shows of the pipeline: how far the table is, and which flows have failed and start again."""
+
     def __init__(self) -> None:
         self.report: FlowReport | None = None
+        self.restarts: deque[str] = deque()
+        """Sentences; whoever shows one takes it away."""
 
     def flow_progressed(self, flow: str, report: FlowReport) -> None:
         if flow == "to-table":
@@ -24,6 +30,9 @@ class _LastReport(SilentObserver):
 
     def flow_watched(self, flow: str, report: FlowReport) -> None:
         self.flow_progressed(flow, report)
+
+    def flow_restarting(self, flow: str, error: str, *, failures: int, wait_ms: int) -> None:
+        self.restarts.append(describe_restart(flow, error, failures=failures, wait_ms=wait_ms))
 
 
 class Counting:
@@ -37,15 +46,11 @@ class Counting:
             ],
         )
         self._log_file = place / "spark.log"
-        self._observer = _LastReport()
+        self.progress = Progress()
         self._runner: Runner | None = None
         self._is_stopping = threading.Event()
         self._failure: OttlaError | None = None
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
-
-    @property
-    def report(self) -> FlowReport | None:
-        return self._observer.report
 
     @property
     def is_running(self) -> bool:
@@ -72,7 +77,7 @@ class Counting:
 
     def _run(self) -> None:
         try:
-            self._pipeline.run(log_file=self._log_file, observer=self._observer, on_start=self._started)
+            self._pipeline.run(log_file=self._log_file, observer=self.progress, on_start=self._started)
         except OttlaError as e:
             self._failure = e
 

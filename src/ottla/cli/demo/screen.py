@@ -74,6 +74,10 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
+    def tell(self, sentence: str) -> None:
+        """It stays, above what changes."""
+        self._console.print(Text(sentence), soft_wrap=True)
+
     def update(self, sent: int, results: Results, report: FlowReport | None) -> None:
         state = "Spark is starting …"
         if report is not None and report.at_work is not None:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 
 from ottla.cli.failures import run_client
 from ottla.cli.parsing import CommandParser, number
 
-VERBS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "remove-members")
+KAFKA_VERBS = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
+VERBS = (*KAFKA_VERBS, "remove-members")
 STRATEGIES = (
+    "to_offset",
+    "to_current",
+    "to_datetime",
+    "from_file",
+    "by_duration",
     "to_earliest",
     "to_latest",
-    "to_current",
-    "to_offset",
     "shift_by",
-    "to_datetime",
-    "by_duration",
-    "from_file",
+)
+_NO_EXECUTE = (
+    "WARN: No action will be performed as the --execute option is missing.In a future major release, the default "
+    "behavior of this command will be to prompt the user before executing the reset rather than doing a dry run. You "
+    "should add the --dry-run option explicitly if you are scripting this command and want to keep the current default "
+    "behavior without prompting."
 )
 _STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling")
 _TYPES = ("Consumer", "Classic")
+_KAFKA_ACTIONS = "[reset-offsets], [describe], [delete], [list]"
 _EXAMPLES = (
     "ottla groups list --state stable",
     "ottla groups describe billing",
@@ -36,18 +45,24 @@ def parser(kafka: str = "") -> CommandParser:
         "List, describe and delete consumer groups, and set where they go on reading. A reset only shows what it would "
         "do until --execute is given, and is refused while the group has members."
     )
-    made = CommandParser("groups", summary, words="[VERB] [GROUP]...", verbs=VERBS, examples=_EXAMPLES, kafka=kafka)
-    made.add_connection()
-    made.add_verb_flags(
-        {
-            "list": "list groups",
-            "describe": "show offsets and lag, members or state",
-            "delete": "delete groups without members",
-            "reset-offsets": "set where a group goes on reading",
-            "delete-offsets": "forget where a group was in a topic",
-            "remove-members": "take members out of a group",
-        }
+    made = CommandParser(
+        "groups",
+        summary,
+        words="[VERB] [GROUP]...",
+        verbs=KAFKA_VERBS if kafka else VERBS,
+        examples=_EXAMPLES,
+        kafka=kafka,
+        prints_rows=True,
     )
+    helps = {
+        "list": "list groups",
+        "describe": "show offsets and lag, members or state",
+        "delete": "delete groups without members",
+        "reset-offsets": "set where a group goes on reading",
+        "delete-offsets": "forget where a group was in a topic",
+        "remove-members": "take members out of a group",
+    }
+    made.add_verb_flags({verb: helps[verb] for verb in made.verbs})
     made.add_argument("--group", action="append", default=[], metavar="NAME", help="a group; repeatable")
     made.add_flag("--all-groups", "every group there is")
     made.add_argument("--topic", action="append", default=[], metavar="NAME[:0,1]", help="a topic; repeatable")
@@ -64,8 +79,6 @@ def parser(kafka: str = "") -> CommandParser:
     made.add_argument("--instance-id", action="append", default=[], metavar="ID", help="a static member to remove")
     made.add_argument("--member-id", action="append", default=[], metavar="ID", help="a member to remove")
     made.add_argument("--timeout", type=number, default=5000, metavar="MS", help="how long a call may take; 5000")
-    made.add_output()
-    made.add_help_option()
     return made
 
 
@@ -98,13 +111,20 @@ def _check(made: CommandParser, options: Namespace) -> None:
     if verb == "list":
         if options.group:
             made.error('Option "[group]" can\'t be used with option "[list]"')
+        views = [name for name in ("members", "offsets", "verbose") if getattr(options, name)]
+        if views:
+            made.error(f"Option(s) [{', '.join(views)}] are unavailable given other options on the command line")
         options.states = _names(made, "state", options.state, _STATES)
         options.types = _names(made, "types", options.type, _TYPES)
         return
+    if "" in options.group:
+        made.error("a group's name is empty")
     if options.group and options.all_groups:
         made.error('Option "[group]" can\'t be used with option "[all-groups]"')
     if not options.group and not options.all_groups:
-        made.error(f"Option [{verb}] takes one of these options: [all-groups], [group]")
+        # Kafka's tool names the wrong list here.
+        listed = _KAFKA_ACTIONS if made.kafka and verb == "describe" else "[all-groups], [group]"
+        made.error(f"Option [{verb}] takes one of these options: {listed}")
     if verb == "describe":
         if sum((options.offsets, options.members, options.state is not None)) > 1:
             made.error("Option [describe] takes at most one of these options: [members], [offsets], [state]")
@@ -119,7 +139,10 @@ def _check(made: CommandParser, options: Namespace) -> None:
 
 
 def _check_reset(made: CommandParser, options: Namespace) -> None:
-    given = [name for name in STRATEGIES if getattr(options, name) not in (None, False)]
+    # 0 is a strategy's value, too.
+    given = [name for name in STRATEGIES if getattr(options, name) is not None and getattr(options, name) is not False]
+    if made.kafka and not options.execute and not options.dry_run:
+        print(_NO_EXECUTE, file=sys.stderr)
     if options.execute and options.dry_run:
         made.error("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
     if not given:

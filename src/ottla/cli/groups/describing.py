@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.cli.failures import nearest
 from ottla.cli.groups.kafka_text import OffsetRow, member_lines, offset_lines, state_lines
 from ottla.cli.rows import Cell, show_rows
+from ottla.cli.session import missing_group
 from ottla.client.aio.admin.admin import Admin
 from ottla.client.core.admin.types import GroupDescription, MemberDescription, OffsetSpec
 
@@ -43,7 +43,7 @@ async def describe(admin: Admin, options: Namespace) -> None:
     _show(options, blocks, rows)
     if missing and not options.kafka:
         known = [listing.group_id for listing in await admin.list_groups()]
-        raise KafkaError("; ".join(f"consumer group '{name}' does not exist{nearest(name, known)}" for name in missing))
+        raise KafkaError("; ".join(missing_group(name, known) for name in missing))
 
 
 def _show(options: Namespace, blocks: list[list[str]], rows: list[Sequence[Cell]]) -> None:

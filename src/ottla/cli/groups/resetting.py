@@ -13,18 +13,12 @@ from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.cli.failures import UsageError
 from ottla.cli.rows import show_rows
-from ottla.cli.session import described_topics
+from ottla.cli.session import described_topics, missing_group, read_text
 from ottla.cli.times import parse_time_ms
 from ottla.client.aio.admin.admin import Admin
 from ottla.client.core.admin.types import OffsetSpec
 
 _INACTIVE = ("Empty", "Dead")
-_NO_EXECUTE = (
-    "WARN: No action will be performed as the --execute option is missing.In a future major release, the default "
-    "behavior of this command will be to prompt the user before executing the reset rather than doing a dry run. You "
-    "should add the --dry-run option explicitly if you are scripting this command and want to keep the current default "
-    "behavior without prompting."
-)
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 _SHORT_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -33,8 +27,6 @@ Plan = dict[TopicPartition, int]
 
 
 async def reset(admin: Admin, options: Namespace) -> None:
-    if options.kafka and not options.execute and not options.dry_run:
-        print(_NO_EXECUTE, file=sys.stderr)
     plans: dict[str, Plan] = {}
     refusals = []
     for group in options.group:
@@ -98,6 +90,11 @@ async def plan(admin: Admin, group: str, options: Namespace) -> Plan:
         partition: at.offset
         for partition, at in (await admin.list_group_offsets([group])).results.get(group, {}).items()
     }
+    if not options.topic and not committed and not options.kafka:
+        known = [listing.group_id for listing in await admin.list_groups()]
+        if group not in known:
+            raise KafkaError(missing_group(group, known), code=ErrorCode.GROUP_ID_NOT_FOUND)
+        raise KafkaError(f"consumer group '{group}' has no offsets; --topic says which topics it shall have some of")
     partitions = await chosen_partitions(admin, options.topic) if options.topic else sorted(committed)
     match options.strategy:
         case "to_earliest":
@@ -117,10 +114,11 @@ async def plan(admin: Admin, group: str, options: Namespace) -> Plan:
                     )
             return await _within_bounds(admin, {p: committed[p] + options.shift_by for p in partitions})
         case "to_datetime":
-            return await _at_time(admin, partitions, parse_time_ms("--to-datetime", options.to_datetime))
+            time_ms = parse_time_ms("--to-datetime", options.to_datetime)
         case _:
-            ago_ms = parse_duration_ms(options.by_duration)
-            return await _at_time(admin, partitions, int(time.time() * 1000) - ago_ms)
+            # Longer ago than there are times is at the beginning.
+            time_ms = max(0, int(time.time() * 1000) - parse_duration_ms(options.by_duration))
+    return await _at_time(admin, partitions, time_ms, as_kafka=options.kafka)
 
 
 async def chosen_partitions(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
@@ -154,11 +152,14 @@ async def _offsets(admin: Admin, partitions: Iterable[TopicPartition], spec: Off
     return {partition: found[partition].offset for partition in partitions}
 
 
-async def _at_time(admin: Admin, partitions: list[TopicPartition], time_ms: int) -> Plan:
+async def _at_time(admin: Admin, partitions: list[TopicPartition], time_ms: int, *, as_kafka: bool) -> Plan:
     found = await _offsets(admin, partitions, time_ms)
     late = [partition for partition, offset in found.items() if offset < 0]
     for topic, partition in late:
-        print(f"\nWarn: Partition {partition} from topic {topic} is empty. Falling back to latest known offset.")
+        if as_kafka:
+            print(f"\nWarn: Partition {partition} from topic {topic} is empty. Falling back to latest known offset.")
+        else:
+            print(f"WARN {topic}-{partition} has no record that young. It is reset to its end", file=sys.stderr)
     return {**found, **(await _offsets(admin, late, OffsetSpec.LATEST) if late else {})}
 
 
@@ -181,7 +182,7 @@ async def _within_bounds(admin: Admin, wanted: Plan) -> Plan:
 def read_plan(path: Path, group: str, *, several: bool) -> Plan:
     """Lines `topic,partition,offset`, or with the group in front."""
     wanted: Plan = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         cells = [cell.strip() for cell in line.split(",")]
         if not line.strip():
             continue

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.cli.failures import nearest, sentence
+from ottla.cli.failures import sentence
 from ottla.cli.groups.describing import describe
 from ottla.cli.groups.kafka_text import listing_lines
 from ottla.cli.groups.resetting import chosen_partitions, reset
 from ottla.cli.kafka_names.java_errors import java_message, java_name, java_text
 from ottla.cli.rows import show_rows
-from ottla.cli.session import open_admin
+from ottla.cli.session import missing_group, open_admin
 from ottla.client.aio.admin.admin import Admin
 
 
@@ -25,7 +25,10 @@ async def run(options: Namespace) -> None:
         if not options.kafka:
             raise
         # Kafka's tool says so, and ends as if nothing had happened.
-        why = java_text(e) if isinstance(e, KafkaError) else str(e)
+        if isinstance(e, OSError):
+            why = f"java.io.IOException: Unable to read file {e.filename}"
+        else:
+            why = java_text(e) if isinstance(e, KafkaError) else str(e)
         print(f"\nError: Executing consumer group command failed due to {why}")
 
 
@@ -102,10 +105,6 @@ async def explained(admin: Admin, errors: Mapping[str, KafkaError]) -> KafkaErro
     return KafkaError("; ".join(texts))
 
 
-def missing_group(group: str, known: Iterable[str]) -> str:
-    return f"consumer group '{group}' does not exist{nearest(group, list(known))}"
-
-
 def _tell_deletions_as_kafka(deleted: Sequence[str], errors: Mapping[str, KafkaError]) -> None:
     if not errors:
         print(f"Deletion of requested consumer groups ('{', '.join(deleted)}') was successful.")
@@ -124,6 +123,8 @@ async def _delete_offsets(admin: Admin, group: str, options: Namespace) -> None:
     partitions = await chosen_partitions(admin, options.topic)
     outcomes = await admin.delete_group_offsets(group, partitions)
     errors = outcomes.errors
+    if not options.kafka and any(error.code is ErrorCode.GROUP_ID_NOT_FOUND for error in errors.values()):
+        raise await explained(admin, {group: next(iter(errors.values()))})
     if not options.kafka:
         rows = [
             (group, *partition, "deleted" if partition not in errors else sentence(errors[partition]))
@@ -151,7 +152,9 @@ async def _delete_offsets(admin: Admin, group: str, options: Namespace) -> None:
 
 async def _remove_members(admin: Admin, group: str, options: Namespace) -> None:
     named = options.member_id or options.instance_id
-    (await admin.describe_groups([group])).check()
+    described = await admin.describe_groups([group])
+    if described.errors:
+        raise await explained(admin, described.errors)
     outcomes = await admin.remove_members(group, options.member_id or None, instance_ids=options.instance_id)
     removed = list(outcomes.results)
     if options.output in ("json", "tsv"):

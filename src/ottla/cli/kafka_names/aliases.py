@@ -17,8 +17,7 @@ def parser() -> CommandParser:
         "Write kafka-topics.sh and the other scripts of Kafka into a directory. They take Kafka's options, print what "
         "Kafka's scripts print, and need no Java. A file that is no such script is not written over."
     )
-    made = CommandParser("aliases", summary, words="DIRECTORY", examples=_EXAMPLES)
-    made.add_help_option()
+    made = CommandParser("aliases", summary, words="DIRECTORY", examples=_EXAMPLES, connects=False)
     return made
 
 

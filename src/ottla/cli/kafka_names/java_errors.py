@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla.base.errors import ErrorCode, KafkaError
+from ottla.client.errors import ClientError
 
 _PACKAGE = "org.apache.kafka.common.errors."
 _CLASSES = {
@@ -40,4 +41,5 @@ def java_text(error: KafkaError) -> str:
 
 
 def java_message(error: KafkaError) -> str:
-    return _MESSAGES.get(error.code, error.message)
+    told = error.broker_message if isinstance(error, ClientError) else None
+    return told or _MESSAGES.get(error.code, error.message)

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from ottla import __version__
-from ottla.cli.failures import FAILED, INTERRUPTED, MISUSED
+from ottla.cli.failures import FAILED, INTERRUPTED, MISUSED, run_program
 
 
 class Script(NamedTuple):
@@ -28,11 +28,17 @@ SCRIPTS = {
     "kafka-transactions.sh": Script("ottla.cli.transactions"),
     "kafka-acls.sh": Script("ottla.cli.access.acls"),
     "kafka-broker-api-versions.sh": Script("ottla.cli.api_versions"),
-    "kafka-reassign-partitions.sh": Script("ottla.cli.reassign", speaks_kafka=False),
-    "kafka-leader-election.sh": Script("ottla.cli.elect_leaders", speaks_kafka=False),
-    "kafka-dump-log.sh": Script("ottla.cli.dump_log", speaks_kafka=False),
+    "kafka-reassign-partitions.sh": Script("ottla.cli.reassign"),
+    "kafka-leader-election.sh": Script("ottla.cli.elect_leaders"),
+    "kafka-dump-log.sh": Script("ottla.cli.dump_log"),
     "kafka-producer-perf-test.sh": Script("ottla.cli.perf"),
     "kafka-consumer-perf-test.sh": Script("ottla.cli.perf"),
+    "kafka-e2e-latency.sh": Script("ottla.cli.kafka_names.end_to_end_latency"),
+    "kafka-verifiable-producer.sh": Script("ottla.cli.kafka_names.verifiable_producer"),
+    "kafka-verifiable-consumer.sh": Script("ottla.cli.kafka_names.verifiable_consumer"),
+    "kafka-cluster.sh": Script("ottla.cli.kafka_names.cluster_id"),
+    "kafka-server-start.sh": Script("ottla.cli.kafka_names.server"),
+    "kafka-server-stop.sh": Script("ottla.cli.kafka_names.server"),
 }
 
 
@@ -53,4 +59,4 @@ def run_script(name: str, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_script(sys.argv[1], sys.argv[2:]))
+    run_program(lambda: run_script(sys.argv[1], sys.argv[2:]))

@@ -24,12 +24,19 @@ def parser(kafka: str = "") -> CommandParser:
         "second, or the time from a write until the record is read."
     )
     verbs = () if kafka else _VERBS
-    made = CommandParser("perf", summary, words="VERB [TOPIC]", verbs=verbs, examples=_EXAMPLES, kafka=kafka)
+    made = CommandParser(
+        "perf",
+        summary,
+        words="VERB [TOPIC]",
+        verbs=verbs,
+        examples=_EXAMPLES,
+        kafka=kafka,
+        connects=kafka != PRODUCER_SCRIPT,
+        prints_rows=True,
+    )
     if kafka == PRODUCER_SCRIPT:
         made.add_argument("--bootstrap-server", default="", help=SUPPRESS)
         made.add_argument("--command-config", "--producer.config", help=SUPPRESS)
-    else:
-        made.add_connection()
     made.add_argument("--topic", metavar="NAME", help="the same as TOPIC")
     made.add_argument("--num-records", type=number, metavar="N", help="how many; 100000")
     made.add_argument("--messages", dest="num_records", type=number, default=SUPPRESS, help=SUPPRESS)
@@ -53,8 +60,6 @@ def parser(kafka: str = "") -> CommandParser:
         made.add_argument(ignored, action="store_true", help=SUPPRESS)
     for ignored in ("--socket-buffer-size", "--threads", "--num-fetch-threads", "--date-format"):
         made.add_argument(ignored, help=SUPPRESS)
-    made.add_output()
-    made.add_help_option()
     return made
 
 
@@ -67,6 +72,8 @@ def main(arguments: list[str], kafka: str = "") -> int:
         options.topic = options.words.pop(0)
     if options.topic is None:
         made.error("which topic is not said" if not kafka else 'Missing required argument "[topic]"')
+    if kafka == CONSUMER_SCRIPT and options.num_records is None:
+        made.error('Missing required argument "[messages]"')
     _check_payload(made, options)
     from ottla.cli.perf import measuring
 
@@ -83,6 +90,10 @@ def _check_payload(made: CommandParser, options: Namespace) -> None:
             made.error("one of the arguments --record-size --payload-file --payload-monotonic is required")
         if not options.producer_props and not options.command_config:
             made.error("Either --producer-props or --producer.config must be specified.")
+    for name, least in (("num_records", 1), ("record_size", 0), ("timeout", 0), ("reporting_interval", 1)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            made.error(f"--{name.replace('_', '-')} must be at least {least}")
     options.num_records = options.num_records or 100_000
     if options.record_size is None:
         options.record_size = 100

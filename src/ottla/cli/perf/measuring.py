@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import random
 import sys
@@ -15,17 +16,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ottla.base.errors import KafkaError
+from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.cli.failures import UsageError
-from ottla.cli.session import client_config, read_config
+from ottla.cli.session import client_config, missing_topic, read_config
 from ottla.client.aio.consumer.consumer import Consumer
 from ottla.client.aio.producer.producer import Producer
 from ottla.client.core.producer.batch import RecordMetadata
 from ottla.client.errors import ClientError
 
 _MB = 1 << 20
-_REPORT_S = 5.0
+_LIVE_REPORT_S = 0.5
 _PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 _HEADER = (
     "start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, "
@@ -114,10 +115,19 @@ def _tell(text: str, options: Namespace) -> None:
     """A line of its own every few seconds; at a terminal one line that is written over."""
     if options.output in ("json", "tsv"):
         return
-    if sys.stdout.isatty() and not options.kafka:
+    if _is_live(options):
         print(f"\r\x1b[K{text}", end="", flush=True)
     else:
         print(text, flush=True)
+
+
+def _is_live(options: Namespace) -> bool:
+    return sys.stdout.isatty() and not options.kafka
+
+
+def _report_s(options: Namespace) -> float:
+    asked_s: float = options.reporting_interval / 1000
+    return min(asked_s, _LIVE_REPORT_S) if _is_live(options) else asked_s
 
 
 def _producer(options: Namespace) -> Producer[bytes, bytes]:
@@ -131,6 +141,7 @@ def _producer(options: Namespace) -> Producer[bytes, bytes]:
 async def produce(options: Namespace) -> None:
     payload = payloads(options)
     latencies = Latencies()
+    report_s = _report_s(options)
     async with _producer(options) as producer:
         if options.transactional_id:
             await producer.init_transactions()
@@ -150,7 +161,7 @@ async def produce(options: Namespace) -> None:
                 await producer.commit_transaction()
                 await producer.begin_transaction()
                 begun = time.perf_counter()
-            if now - reported >= _REPORT_S:
+            if now - reported >= report_s:
                 _tell(latencies.window(now - reported), options)
                 reported = now
         if options.transactional_id:
@@ -164,13 +175,13 @@ async def produce(options: Namespace) -> None:
 
 def _show_total(total: dict[str, float], line: str, options: Namespace) -> None:
     if options.output == "json":
-        print(json.dumps(total))
+        # What was not measured is no number in JSON.
+        print(json.dumps({name: None if math.isnan(value) else value for name, value in total.items()}))
     elif options.output == "tsv":
         print("\t".join(total))
         print("\t".join(f"{value:.3f}" for value in total.values()))
     else:
-        live = sys.stdout.isatty() and not options.kafka
-        print(f"\r\x1b[K{line}" if live else line)
+        print(f"\r\x1b[K{line}" if _is_live(options) else line)
 
 
 async def consume(options: Namespace) -> None:
@@ -190,6 +201,8 @@ async def consume(options: Namespace) -> None:
     count = size = 0
     started_at = datetime.now()
     async with Consumer(config) as consumer:
+        if not options.kafka:
+            await _check_topic(consumer, options.topic)
         consumer.subscribe([options.topic])
         started = last = time.perf_counter()
         joined: float | None = None
@@ -214,6 +227,9 @@ async def consume(options: Namespace) -> None:
                 part = rates(size - reported_size, count - reported_count, spent, (joined or now) - started)
                 print(f"{_stamp(datetime.now())}, 0, {part}", flush=True)
                 reported, reported_count, reported_size = now, count, size
+            elif _is_live(options) and now - reported >= _LIVE_REPORT_S:
+                _tell(f"{count} records read, {count / (now - started):.1f} records/sec", options)
+                reported = now
         ended = time.perf_counter()
     seconds = ended - started
     if options.show_detailed_stats:
@@ -221,6 +237,13 @@ async def consume(options: Namespace) -> None:
     line = f"{_stamp(started_at)}, {_stamp(datetime.now())}, {rates(size, count, seconds, (joined or ended) - started)}"
     total = {"records": count, "records_per_second": count / seconds, "mb_per_second": size / seconds / _MB}
     _show_total(total, line, options)
+
+
+async def _check_topic(consumer: Consumer[bytes | None, bytes | None], topic: str) -> None:
+    """One that is not there would only be waited for."""
+    known = await consumer.list_topics()
+    if topic not in known:
+        raise KafkaError(missing_topic(topic, known), code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def rates(size: int, count: int, seconds: float, joining_s: float) -> str:
@@ -255,7 +278,9 @@ async def latency(options: Namespace) -> None:
                     raise KafkaError(f"record {number} was not read within {options.timeout} ms")
             now = time.perf_counter()
             times_ms.append((now - sent) * 1000)
-            if now - reported >= _REPORT_S:
+            if options.kafka and number % 1000 == 0:
+                print(f"{number}\t{times_ms[-1]}", flush=True)
+            elif now - reported >= _report_s(options):
                 _tell(f"{number + 1} records, {times_ms[-1]:.2f} ms the last one", options)
                 reported = now
     ordered = array("d", sorted(times_ms))
@@ -265,6 +290,10 @@ async def latency(options: Namespace) -> None:
         "max_ms": ordered[-1],
         **{f"p{share:g}_ms": percentile(ordered, share) for share in _PERCENTILES},
     }
+    if options.kafka:
+        shares = ", ".join(f"{share:g}th = {total[f'p{share:g}_ms']:.0f}" for share in (50.0, 99.0, 99.9))
+        print(f"Avg latency: {total['avg_ms']:.4f} ms\nPercentiles: {shares}")
+        return
     shares = ", ".join(f"{share:g}th = {total[f'p{share:g}_ms']:.2f}" for share in _PERCENTILES)
     _show_total(
         total, f"Avg latency: {total['avg_ms']:.4f} ms\nPercentiles (ms): {shares}, max = {ordered[-1]:.2f}", options

@@ -2,185 +2,120 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, NamedTuple
+from argparse import SUPPRESS, Namespace
 
-import typer
-
-from ottla.base.errors import ErrorCode, KafkaError
-from ottla.base.types import TopicPartition
-from ottla.cli.reassign import moves
-from ottla.cli.reassign.cluster_view import ClusterView, look
-from ottla.cli.reassign.plan_file import plan_json, read_plan, read_topics
-from ottla.cli.reassign.proposals import propose
-from ottla.cli.terminal import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    BootstrapServer,
-    UsageError,
-    errors_told,
-    run_client,
-    run_command,
-)
-from ottla.client.aio.admin.admin import Admin
+from ottla.cli.failures import FAILED, run_client
+from ottla.cli.parsing import CommandParser, number
 
 VERBS = ("generate", "execute", "verify", "cancel", "list")
+_EXAMPLES = (
+    "ottla reassign generate --topic orders --broker-list 1,2,3,4 > plan.json",
+    "ottla reassign execute plan.json --throttle 10000000 --wait",
+    "ottla reassign --verify --reassignment-json-file plan.json",
+    "ottla reassign list -o json",
+)
+_EXECUTE_ONLY = ("throttle", "replica_alter_log_dirs_throttle", "timeout", "additional", "wait")
 
 
-class Settings(NamedTuple):
-    verb: str
-    plan: Path | None
-    topics: list[str]
-    brokers: list[int] | None
-    replication_factor: int | None
-    uses_racks: bool
-    limits: moves.Limits
-    additional: bool
-    preserve_throttles: bool
-    wait: bool
-
-
-def main(arguments: list[str]) -> int:
-    return run_command("reassign", reassign, arguments)
-
-
-def reassign(
-    verb: Annotated[
-        str | None, typer.Argument(metavar="VERB", help="generate, execute, verify, cancel or list")
-    ] = None,
-    plan: Annotated[Path | None, typer.Argument(metavar="PLAN", help="the same as --reassignment-json-file")] = None,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    generate: Annotated[bool, typer.Option("--generate", help="print a plan that spreads topics over brokers")] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="begin to move as the plan says")] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="say how far it is; remove throttles when it is done")
-    ] = False,
-    cancel: Annotated[
-        bool, typer.Option("--cancel", help="end what is under way: replicas stay where they were")
-    ] = False,
-    list_: Annotated[bool, typer.Option("--list", help="list what is being moved")] = False,
-    reassignment_json_file: Annotated[Path | None, typer.Option(help="a plan: replicas by partition, as JSON")] = None,
-    topics_to_move_json_file: Annotated[Path | None, typer.Option(help="generate: names of topics, as JSON")] = None,
-    topic: Annotated[list[str] | None, typer.Option(help="generate: a topic to move; repeatable")] = None,
-    broker_list: Annotated[
-        str | None, typer.Option(help="generate: the brokers to use, such as 1,2,3; else all")
-    ] = None,
-    replication_factor: Annotated[
-        int | None, typer.Option(min=1, help="generate: replicas of each partition, if not as many as before")
-    ] = None,
-    disable_rack_aware: Annotated[
-        bool, typer.Option("--disable-rack-aware", help="generate: racks do not count")
-    ] = False,
-    throttle: Annotated[
-        int | None, typer.Option(min=1, help="execute: bytes per second each broker sends and takes in")
-    ] = None,
-    replica_alter_log_dirs_throttle: Annotated[
-        int | None, typer.Option(min=1, help="execute: bytes per second between log directories")
-    ] = None,
-    additional: Annotated[
-        bool, typer.Option("--additional", help="execute: besides what is under way, or with another throttle")
-    ] = False,
-    preserve_throttles: Annotated[
-        bool, typer.Option("--preserve-throttles", help="verify, cancel: leave throttles as they are")
-    ] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="execute: show progress until it is done, remove throttles")
-    ] = False,
-) -> None:
-    """Move partitions to other brokers, or give them more or fewer replicas.
-
-    Examples:
-
-      ottla reassign generate --topic orders --broker-list 1,2,3,4 > plan.json
-
-      ottla reassign execute plan.json --throttle 10000000 --wait
-
-      ottla reassign --verify --reassignment-json-file plan.json
-    """
-    flags = dict(zip(VERBS, (generate, execute, verify, cancel, list_), strict=True))
-    with errors_told():
-        settings = Settings(
-            _only_verb(verb, [flag for flag, given in flags.items() if given]),
-            plan or reassignment_json_file,
-            [*(topic or []), *(read_topics(topics_to_move_json_file) if topics_to_move_json_file else [])],
-            None if broker_list is None else _brokers(broker_list),
-            replication_factor,
-            not disable_rack_aware,
-            moves.Limits(throttle, replica_alter_log_dirs_throttle),
-            additional,
-            preserve_throttles,
-            wait,
+def parser(kafka: str = "") -> CommandParser:
+    summary = "Move partitions to other brokers, or give them more or fewer replicas."
+    made = CommandParser(
+        "reassign", summary, words="[VERB] [PLAN]", verbs=VERBS, examples=_EXAMPLES, kafka=kafka, broker_ids=True
+    )
+    made.add_verb_flags(
+        {
+            "generate": "print a plan that spreads topics over brokers",
+            "execute": "begin to move as the plan says",
+            "verify": "say how far it is; remove throttles when it is done",
+            "cancel": "end what is under way: replicas stay where they were",
+            "list": "list what is being moved",
+        }
+    )
+    made.add_argument("--reassignment-json-file", metavar="FILE", help="the same as PLAN: replicas by partition")
+    made.add_argument("--topics-to-move-json-file", metavar="FILE", help="generate: names of topics, as JSON")
+    made.add_argument("--topic", action="append", default=[], metavar="NAME", help="generate: a topic; repeatable")
+    made.add_argument("--broker-list", metavar="1,2,3", help="generate: the ids of brokers to use; else all")
+    made.add_argument(
+        "--replication-factor", type=number, metavar="N", help="generate: replicas, if not as many as before"
+    )
+    made.add_flag("--disable-rack-aware", "generate: racks do not count")
+    made.add_argument(
+        "--throttle", type=number, metavar="BYTES", help="execute: a second, that each broker sends and takes in"
+    )
+    made.add_argument(
+        "--replica-alter-log-dirs-throttle", type=number, metavar="BYTES", help="execute: a second, between directories"
+    )
+    made.add_argument(
+        "--timeout", type=number, metavar="MS", help="execute: to wait for replicas whose directories are named (10000)"
+    )
+    made.add_flag("--additional", "execute: besides what is under way, or with another throttle")
+    made.add_flag("--preserve-throttles", "verify, cancel: leave throttles as they are")
+    made.add_flag("--wait", "execute: show progress until it is done, remove throttles")
+    made.add_argument("--bootstrap-controller", help=SUPPRESS)
+    if not kafka:
+        made.add_argument(
+            *("--output", "-o"), choices=("table", "json", "tsv"), default="table", help="list: table, json or tsv"
         )
-        _check(settings, is_kafkas=generate)
-    run_client(_run(bootstrap_server, settings, is_kafkas=generate))
+    return made
 
 
-def _only_verb(verb: str | None, flags: list[str]) -> str:
-    given = ([verb] if verb is not None else []) + flags
-    if len(given) != 1 or given[0] not in VERBS:
-        raise UsageError(f"name exactly one of {', '.join(VERBS)}, such as `ottla reassign list`")
-    return given[0]
+def main(arguments: list[str], kafka: str = "") -> int:
+    made = parser(kafka)
+    options = made.read(arguments)
+    options.plan = options.words[0] if options.words else options.reassignment_json_file
+    # A flag is how Kafka's tool is asked, and it needs more; a verb has defaults.
+    options.as_kafka = bool(kafka) or options.generate
+    options.brokers = None if options.broker_list is None else _broker_ids(made, options.broker_list)
+    _check(made, options)
+    from ottla.cli.reassign.work import run
+
+    run_client(run(options))
+    return 0
 
 
-def _brokers(text: str) -> list[int]:
-    try:
-        brokers = [int(broker_id) for broker_id in text.split(",")]
-    except ValueError:
-        raise UsageError(f"--broker-list {text!r} is not of the form 1,2,3") from None
-    doubled = sorted({broker_id for broker_id in brokers if brokers.count(broker_id) > 1})
+def _broker_ids(made: CommandParser, text: str) -> list[int]:
+    if not all(part.strip().isdecimal() for part in text.split(",")):
+        made.error(f"--broker-list {text!r} is not of the form 1,2,3")
+    ids = [int(part) for part in text.split(",")]
+    doubled = sorted({broker_id for broker_id in ids if ids.count(broker_id) > 1})
     if doubled:
-        raise UsageError(f"Broker list contains duplicate entries: {doubled}")
-    return brokers
+        sentence = f"Broker list contains duplicate entries: {doubled}"
+        if made.kafka:
+            print(f"Error: {sentence}")  # on standard output, as what is wrong with a plan
+            raise SystemExit(FAILED)
+        made.error(sentence)
+    return ids
 
 
-def _check(settings: Settings, *, is_kafkas: bool) -> None:
-    if settings.verb in ("execute", "verify", "cancel") and settings.plan is None:
-        raise UsageError(f"which plan to {settings.verb} is not said; use --reassignment-json-file")
-    if settings.verb != "execute" and (any(settings.limits) or settings.wait or settings.additional):
-        raise UsageError("--throttle, --wait and --additional are for execute only")
-    if is_kafkas and (settings.brokers is None or not settings.topics):
-        raise UsageError("--generate needs --topics-to-move-json-file (or --topic) and --broker-list")
+def _check(made: CommandParser, options: Namespace) -> None:
+    verb = options.verb
+    if verb in ("execute", "verify", "cancel") and options.plan is None:
+        made.error(
+            'Missing required argument "[reassignment-json-file]"'
+            if made.kafka
+            else f"which plan to {verb} is not said; use --reassignment-json-file"
+        )
+    if verb != "list" and options.output in ("json", "tsv"):
+        made.error("--output is for list only: plans are JSON anyway, and what is said of moves is text")
+    given = [name for name in _EXECUTE_ONLY if getattr(options, name) not in (None, False)]
+    if verb != "execute" and given:
+        name = given[0].replace("_", "-")
+        made.error(
+            f'Option "[{name}]" can\'t be used with action "[{verb}]"'
+            if made.kafka
+            else "--throttle, --timeout, --wait and --additional are for execute only"
+        )
+    if verb == "generate" and options.as_kafka and (options.brokers is None or not _names_topics(options)):
+        missing = "broker-list" if options.brokers is None else "topics-to-move-json-file"
+        made.error(
+            f'Missing required argument "[{missing}]"'
+            if made.kafka
+            else "--generate needs --topics-to-move-json-file (or --topic) and --broker-list"
+        )
+    for name in ("replication_factor", "throttle", "replica_alter_log_dirs_throttle"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            made.error(f"--{name.replace('_', '-')} must be at least 1")
 
 
-async def _run(bootstrap_server: str, settings: Settings, *, is_kafkas: bool) -> None:
-    async with Admin(bootstrap_servers=bootstrap_server, bootstrap_fail_fast=True, client_id="ottla-reassign") as admin:
-        if settings.verb == "list":
-            await moves.list_running(admin)
-            return
-        if settings.verb == "generate":
-            _generate(await look(admin), settings, is_kafkas=is_kafkas)
-            return
-        assert settings.plan is not None
-        file, plan = read_plan(settings.plan)
-        match settings.verb:
-            case "execute":
-                await moves.execute(
-                    admin, file, plan, settings.limits, additional=settings.additional, wait=settings.wait
-                )
-            case "verify":
-                await moves.verify(admin, plan, preserve_throttles=settings.preserve_throttles)
-            case "cancel":
-                await moves.cancel(admin, plan, preserve_throttles=settings.preserve_throttles)
-
-
-def _generate(view: ClusterView, settings: Settings, *, is_kafkas: bool) -> None:
-    """Kafka's options print what its tool prints; the verb prints the plan alone, to be kept in a file."""
-    current = chosen_partitions(view, settings.topics)
-    # As in Kafka, brokers that are not there are passed over.
-    racks = {b: rack for b, rack in view.racks.items() if settings.brokers is None or b in settings.brokers}
-    if not settings.uses_racks:
-        racks = dict.fromkeys(racks)
-    proposed = propose(current, racks, replication_factor=settings.replication_factor)
-    if is_kafkas:
-        print(f"Current partition replica assignment\n{plan_json(current)}\n")
-        print(f"Proposed partition reassignment configuration\n{plan_json(proposed)}")
-    else:
-        print(plan_json(proposed))
-
-
-def chosen_partitions(view: ClusterView, topics: list[str]) -> dict[TopicPartition, tuple[int, ...]]:
-    """Of the topics, or of all if none is named."""
-    there = {tp.topic for tp in view.replicas}
-    for topic in topics:
-        if topic not in there:
-            raise KafkaError(f"Topic {topic} not found.", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return {tp: replicas for tp, replicas in view.replicas.items() if not topics or tp.topic in topics}
+def _names_topics(options: Namespace) -> bool:
+    return bool(options.topic or options.topics_to_move_json_file)

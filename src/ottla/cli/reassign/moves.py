@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
+from ottla.cli.reassign import directories
 from ottla.cli.reassign.cluster_view import (
     ClusterView,
     bytes_to_copy,
@@ -18,9 +19,10 @@ from ottla.cli.reassign.cluster_view import (
     set_throttles,
     sizes,
 )
-from ottla.cli.reassign.plan_file import ANY_DIR, PlanFile, PlannedPartition, plan_json
+from ottla.cli.reassign.plan_file import PlanFile, PlannedPartition, plan_json
+from ottla.cli.rows import show_rows
 from ottla.client.aio.admin.admin import Admin
-from ottla.client.core.admin.types import PartitionReassignment, TopicPartitionReplica
+from ottla.client.core.admin.types import PartitionReassignment
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -32,10 +34,16 @@ Reassignments = Mapping[TopicPartition, PartitionReassignment]
 class Limits(NamedTuple):
     throttle: int | None = None
     directory_throttle: int | None = None
+    directory_timeout_ms: int | None = None
 
 
-async def list_running(admin: Admin) -> None:
+async def list_running(admin: Admin, output: str) -> None:
     running = await admin.list_partition_reassignments()
+    if output in ("json", "tsv"):
+        columns = ["topic", "partition", "replicas", "adding", "removing"]
+        rows = [(*tp, list(move.replicas), list(move.adding), list(move.removing)) for tp, move in running.items()]
+        show_rows(output, columns, rows)
+        return
     if not running:
         print("No partition reassignments found.")
         return
@@ -63,11 +71,15 @@ async def execute(
     print("Current partition replica assignment\n")
     print(plan_json(current))
     print("\nSave this to use as the --reassignment-json-file option during rollback")
-    await _throttle(admin, view, running, {planned.tp: planned.replicas for planned in plan}, limits)
-    await _choose_directories(admin, plan)
-    await begin(admin, {planned.tp: planned.replicas for planned in plan})
+    wanted, named = {planned.tp: planned.replicas for planned in plan}, directories.named_directories(plan)
+    await _throttle(admin, view, running, wanted, named, limits)
+    # First: nothing begins if a directory is not there, and a broker puts a replica into its directory at once.
+    pending = await directories.send(admin, named)
+    await begin(admin, wanted)
+    await directories.send_all(admin, named, pending, limits.directory_timeout_ms or directories.TIMEOUT_MS)
     if wait:
-        await watch(admin, view, {planned.tp: planned.replicas for planned in plan})
+        await watch(admin, view, wanted)
+        await directories.watch(admin, named)
         await _clear(admin, view.racks, {planned.tp.topic for planned in plan})
 
 
@@ -95,6 +107,7 @@ async def _throttle(
     view: ClusterView,
     running: Reassignments,
     wanted: Mapping[TopicPartition, tuple[int, ...]],
+    named: directories.Directories,
     limits: Limits,
 ) -> None:
     if limits.throttle is None and limits.directory_throttle is None:
@@ -108,8 +121,7 @@ async def _throttle(
         await set_throttles(admin, moves, limits.throttle)
         print(f"The inter-broker throttle limit was set to {limits.throttle} B/s")
     if limits.directory_throttle is not None:
-        brokers = {broker_id for replicas in wanted.values() for broker_id in replicas}
-        await set_directory_throttle(admin, brokers, limits.directory_throttle)
+        await set_directory_throttle(admin, {replica.node_id for replica in named}, limits.directory_throttle)
         print(f"The replica-alter-dir throttle limit was set to {limits.directory_throttle} B/s")
 
 
@@ -121,22 +133,6 @@ def sides_of(
     senders = set(view.replicas[tp]) - set(move.adding if move is not None else ())
     receivers = (set(wanted) | set(move.adding if move is not None else ())) - senders
     return senders, receivers
-
-
-async def _choose_directories(admin: Admin, plan: Iterable[PlannedPartition]) -> None:
-    """A broker that does not have the replica yet remembers where to put it when it comes."""
-    wanted = {
-        TopicPartitionReplica(planned.tp.topic, planned.tp.partition, broker_id): path
-        for planned in plan
-        for broker_id, path in zip(planned.replicas, planned.log_dirs, strict=True)
-        if path != ANY_DIR
-    }
-    if not wanted:
-        return
-    errors = (await admin.alter_replica_log_dirs(wanted)).errors
-    for replica, error in errors.items():
-        if error.code != ErrorCode.REPLICA_NOT_AVAILABLE:
-            raise KafkaError(f"Failed to alter dir for {replica}: {error.message}", code=error.code)
 
 
 # How far it is
@@ -160,39 +156,20 @@ async def verify(admin: Admin, plan: list[PlannedPartition], *, preserve_throttl
                 f"There is no active reassignment of partition {planned.tp}, "
                 f"but replica set is {_listed(has)} rather than {_listed(planned.replicas)}."
             )
-    is_active |= await _verify_directories(admin, plan)
-    print()
+    named = directories.named_directories(plan)
+    if not named:
+        print()
+    elif not await directories.verify(admin, named):
+        is_active = True
     if not is_active and not running and not preserve_throttles:
         await _clear(admin, view.racks, {planned.tp.topic for planned in plan})
     return not is_active
 
 
-async def _verify_directories(admin: Admin, plan: Iterable[PlannedPartition]) -> bool:
-    wanted = {
-        (broker_id, planned.tp): path
-        for planned in plan
-        for broker_id, path in zip(planned.replicas, planned.log_dirs, strict=True)
-        if path != ANY_DIR
-    }
-    if not wanted:
-        return False
-    is_active = False
-    described = (await admin.describe_log_dirs(sorted({broker_id for broker_id, _ in wanted}))).results
-    for (broker_id, tp), path in sorted(wanted.items()):
-        directories = described.get(broker_id, {})
-        place = {info.path: info.replicas[tp] for info in directories.values() if tp in info.replicas}
-        replica = f"{tp}-{broker_id}"
-        if path in place and not place[path].is_future:
-            print(f"Reassignment of replica {replica} completed successfully.")
-        elif path in place:
-            is_active = True
-            print(f"Reassignment of replica {replica} is still in progress.")
-        else:
-            print(f"Replica {replica} is in {', '.join(place) or 'no log directory'} rather than in {path}.")
-    return is_active
-
-
-async def cancel(admin: Admin, plan: list[PlannedPartition], *, preserve_throttles: bool) -> None:
+async def cancel(
+    admin: Admin, plan: list[PlannedPartition], *, preserve_throttles: bool, tells_of_directories: bool = False
+) -> None:
+    """Kafka's tool `tells_of_directories` even if nothing is copied between any, on a line that it does not end."""
     view, running = await look(admin), await admin.list_partition_reassignments()
     active = sorted(planned.tp for planned in plan if planned.tp in running)
     if active:
@@ -200,6 +177,8 @@ async def cancel(admin: Admin, plan: list[PlannedPartition], *, preserve_throttl
         print(f"Successfully cancelled partition reassignment{_s(active)} for: {','.join(map(str, active))}")
     else:
         print("None of the specified partition reassignments are active.")
+    if not await directories.cancel(admin, directories.named_directories(plan)) and tells_of_directories:
+        print("None of the specified partition moves are active.", end="")
     if not preserve_throttles:
         await _clear(admin, view.racks, {planned.tp.topic for planned in plan})
 

@@ -9,13 +9,19 @@ from typing import Any, NamedTuple
 
 from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
+from ottla.cli.session import read_text
 
 ANY_DIR = "any"
 _VERSION = 1
+_DECODER = json.JSONDecoder()
 
 
 class PlanError(OttlaError):
     """The file cannot be used; the message says where and why."""
+
+    def __init__(self, path: Path, line: int, reason: str) -> None:
+        super().__init__(f"{path}, line {line}: {reason}")
+        self.reason = reason
 
 
 class PlannedPartition(NamedTuple):
@@ -31,11 +37,13 @@ class PlanFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.text = path.read_text(encoding="utf-8")
+        self.text = read_text(path)
         try:
             self.value = json.loads(self.text)
         except json.JSONDecodeError as e:
             raise self.error(f"{e.msg} (column {e.colno})", line=e.lineno) from None
+        except RecursionError:
+            raise self.error("it is nested too deeply") from None
         if not isinstance(self.value, dict):
             raise self.error('an object with the list "partitions" or "topics" is needed')
         version = self.value.get("version", _VERSION)
@@ -43,7 +51,7 @@ class PlanFile:
             raise self.error(f"Not supported version field value {version}")
 
     def error(self, reason: str, *, line: int = 1) -> PlanError:
-        return PlanError(f"{self.path}, line {line}: {reason}")
+        return PlanError(self.path, line, reason)
 
     def entries(self, name: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """The objects of the list `name`, each with the line it begins on."""
@@ -51,22 +59,35 @@ class PlanFile:
         if not isinstance(listed, list):
             raise self.error(f'the list "{name}" is missing')
         lines = self._lines_of(name)
-        for entry, line in zip(listed, lines, strict=False):
+        for entry, line in zip(listed, lines, strict=True):
             if not isinstance(entry, dict):
                 raise self.error(f"{json.dumps(entry)} is not an object", line=line)
             yield line, entry
 
     def _lines_of(self, name: str) -> list[int]:
-        decoder = json.JSONDecoder()
-        position = self.text.index("[", self.text.index(f'"{name}"')) + 1
+        position = self._position_of(name) + 1
         lines: list[int] = []
-        while True:
-            while self.text[position].isspace() or self.text[position] == ",":
-                position += 1
-            if self.text[position] == "]":
-                return lines
+        while self.text[position := self._skip(position)] != "]":
             lines.append(self.text.count("\n", 0, position) + 1)
-            _, position = decoder.raw_decode(self.text, position)
+            _, position = _DECODER.raw_decode(self.text, position)
+        return lines
+
+    def _position_of(self, name: str) -> int:
+        """Where the value of the name begins, in the object that is the whole file; of several the last counts."""
+        position, found = self._skip(0) + 1, 0
+        while self.text[position := self._skip(position)] != "}":
+            key, position = _DECODER.raw_decode(self.text, position)
+            position = self._skip(position)
+            if key == name:
+                found = position
+            _, position = _DECODER.raw_decode(self.text, position)
+        return found
+
+    def _skip(self, position: int) -> int:
+        """What stands between two values. The text is JSON, as is known by then."""
+        while self.text[position] in " \t\r\n,:":
+            position += 1
+        return position
 
     def field(self, entry: Mapping[str, Any], name: str, kind: type, line: int) -> Any:
         found = entry.get(name)
@@ -94,7 +115,7 @@ def _partition(file: PlanFile, line: int, entry: dict[str, Any]) -> PlannedParti
     tp = _topic_partition(file, line, entry)
     replicas = file.field(entry, "replicas", list, line)
     if not replicas:
-        raise file.error(f"Partition replica list cannot be empty ({tp})", line=line)
+        raise file.error("Partition replica list cannot be empty", line=line)
     for broker_id in replicas:
         if not isinstance(broker_id, int) or isinstance(broker_id, bool) or broker_id < 0:
             raise file.error(f"{json.dumps(broker_id)} in the replicas of {tp} is not a broker id", line=line)
@@ -125,7 +146,13 @@ def _topic_partition(file: PlanFile, line: int, entry: dict[str, Any]) -> TopicP
 def read_partitions(path: Path) -> list[TopicPartition]:
     """Of a file for elections, which names partitions only."""
     file = PlanFile(path)
-    return [_topic_partition(file, line, entry) for line, entry in file.entries("partitions")]
+    named: list[TopicPartition] = []
+    for line, entry in file.entries("partitions"):
+        tp = _topic_partition(file, line, entry)
+        if tp in named:
+            raise file.error(f"Replica election data contains duplicate partitions: [{tp}]", line=line)
+        named.append(tp)
+    return named
 
 
 def read_topics(path: Path) -> list[str]:

@@ -6,60 +6,26 @@ It is shown before anything moves.
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
+from ottla.cli.confirming import agrees
 from ottla.cli.reassign.cluster_view import ClusterView, bytes_to_copy, clear_throttles, look, set_throttles, sizes
 from ottla.cli.reassign.moves import begin, sides_of, watch
 from ottla.cli.reassign.plan_file import plan_json
 from ottla.cli.reassign.proposals import propose
-from ottla.cli.terminal import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, run_client
+from ottla.cli.session import open_admin
 from ottla.client.aio.admin.admin import Admin
 
-BrokerId = Annotated[int, typer.Argument(metavar="BROKER", min=0, help="the id of the broker")]
-Throttle = Annotated[int | None, typer.Option(min=1, help="bytes per second each broker sends and takes in")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="begin without asking")]
-PlanPath = Annotated[
-    Path | None, typer.Option(help="write the plan to this file, for `ottla reassign`, and move nothing")
-]
 
-
-def add_broker(
-    broker: BrokerId,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    throttle: Throttle = None,
-    yes: Yes = False,
-    plan: PlanPath = None,
-) -> None:
-    """Give a broker that has joined the cluster its share of replicas and leaders, with as few moves as possible.
-
-    Example:
-
-      ottla cluster add-broker 4 --throttle 20000000
-    """
-    run_client(_scale(bootstrap_server, broker, throttle, yes, plan, leaves=False))
-
-
-def remove_broker(
-    broker: BrokerId,
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
-    throttle: Throttle = None,
-    yes: Yes = False,
-    plan: PlanPath = None,
-) -> None:
-    """Move everything a broker holds to the others, so that it can be stopped for good."""
-    run_client(_scale(bootstrap_server, broker, throttle, yes, plan, leaves=True))
-
-
-async def _scale(
-    bootstrap_server: str, broker_id: int, throttle: int | None, yes: bool, plan: Path | None, *, leaves: bool
-) -> None:
-    async with Admin(bootstrap_servers=bootstrap_server, bootstrap_fail_fast=True, client_id="ottla-cluster") as admin:
+async def scale(options: Namespace) -> None:
+    broker_id = int(options.words[0])
+    leaves = options.verb == "remove-broker"
+    plan = None if options.plan is None else Path(options.plan)
+    async with open_admin(options, "ottla-cluster") as admin:
         view = await look(admin)
         _check(view, broker_id, leaves=leaves)
         racks = {b: rack for b, rack in view.racks.items() if not (leaves and b == broker_id)}
@@ -73,8 +39,8 @@ async def _scale(
         if plan is not None:
             plan.write_text(plan_json(moves) + "\n", encoding="utf-8")
             print(f"The plan is in {plan}. `ottla reassign execute {plan}` begins it.")
-        elif yes or _agreed():
-            await _move(admin, view, moves, throttle)
+        elif options.yes or _agreed():
+            await _move(admin, view, moves, options.throttle)
             print(f"Done: broker {broker_id} holds {_share((await look(admin)).replicas, broker_id)}.")
         else:
             print("Nothing was moved. --yes begins without asking, --plan FILE keeps the plan.")
@@ -125,7 +91,7 @@ def _table(
 
 
 def _agreed() -> bool:
-    return sys.stdin.isatty() and typer.confirm("Begin?")
+    return sys.stdin.isatty() and agrees("Begin?")
 
 
 async def _move(

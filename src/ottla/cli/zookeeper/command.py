@@ -2,69 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from functools import partial
-from pathlib import Path
-from typing import Annotated
+from ottla.cli.parsing import CommandParser, number
 
-import typer
-
-from ottla.cli.supervised import Program, supervise
-from ottla.cli.terminal import errors_told, new_app, run_app
-from ottla.cli.zookeeper.ensemble import Server, command, servers, until_serving, write_settings
-from ottla.log.dir_claim import lock_directory
-
-app = new_app()
+_NODES_MAX = 9
+_PORT_MAX = 65_500
+_EXAMPLES = ("ottla zookeeper start", "ottla zookeeper start --nodes 3 --data ~/zookeeper")
 
 
-@app.callback()
-def zookeeper() -> None:
-    """Run a real ZooKeeper on this machine, out of the jars that come with PySpark."""
-
-
-@app.command()
-def start(
-    nodes: Annotated[int, typer.Option(min=1, max=9, help="how many servers; three survive the loss of one")] = 1,
-    port: Annotated[
-        int, typer.Option(min=1, max=65_500, help="the first server's; others have the following ones")
-    ] = 2181,
-    data: Annotated[Path, typer.Option(help="where the servers keep their data and logs")] = Path("data/zookeeper"),
-    no_restart: Annotated[bool, typer.Option("--no-restart", help="leave a server that dies dead")] = False,
-) -> None:
-    """Start ZooKeeper servers and look after them until Ctrl-C."""
-    with errors_told():
-        asyncio.run(_run(servers(nodes, port), data.expanduser().absolute(), restarts=not no_restart))
-
-
-async def _run(ensemble: list[Server], data: Path, *, restarts: bool) -> None:
-    lock = lock_directory(data)
-    try:
-        programs = [_program(server, ensemble, data) for server in ensemble]
-        await supervise(programs, restarts=restarts, announce=lambda: _announce(ensemble, data))
-    finally:
-        os.close(lock)
-
-
-def _program(server: Server, ensemble: list[Server], data: Path) -> Program:
-    directory = data / f"server-{server.number}"
-    return Program(
-        f"ZooKeeper server {server.number}",
-        command(write_settings(server, ensemble, directory)),
-        directory,
-        data / f"server-{server.number}.log",
-        partial(until_serving, server.port),
-        dies_with_parent=True,
+def parser() -> CommandParser:
+    summary = (
+        "Start ZooKeeper servers on this machine, out of the jars that come with PySpark, and look after them until "
+        "Ctrl-C."
     )
-
-
-def _announce(ensemble: list[Server], data: Path) -> None:
-    for server in ensemble:
-        print(f"ottla: ZooKeeper server {server.number} is listening on 127.0.0.1:{server.port}")
-    print(f"ottla: data and logs are in {data}; Ctrl-C stops it")
-    addresses = ",".join(f"127.0.0.1:{server.port}" for server in ensemble)
-    print(f"ottla: for brokers: zookeeper.connect={addresses}", flush=True)
+    made = CommandParser("zookeeper", summary, words="start", verbs=("start",), examples=_EXAMPLES, connects=False)
+    made.add_argument(
+        "--nodes", type=number, default=1, metavar="N", help="how many servers; three survive the loss of one; 1"
+    )
+    made.add_argument(
+        "--port", type=number, default=2181, metavar="PORT", help="the first server's; others have the next ones; 2181"
+    )
+    made.add_argument(
+        "--data", default="data/zookeeper", metavar="DIR", help="where they keep data and logs; data/zookeeper"
+    )
+    made.add_flag("--no-restart", "leave a server that dies dead")
+    return made
 
 
 def main(arguments: list[str]) -> int:
-    return run_app(app, "zookeeper", arguments)
+    made = parser()
+    options = made.read(arguments)
+    if options.words:
+        made.error(f"{options.words[0]!r} is not understood")
+    for name, most in (("nodes", _NODES_MAX), ("port", _PORT_MAX)):
+        if not 1 <= getattr(options, name) <= most:
+            made.error(f"--{name} must be from 1 to {most}")
+    from ottla.cli.zookeeper.running import run
+
+    run(options.nodes, options.port, options.data, restarts=not options.no_restart)
+    return 0

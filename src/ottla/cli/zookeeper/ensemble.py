@@ -46,6 +46,7 @@ class Server(NamedTuple):
     port: int
     quorum_port: int
     election_port: int
+    host: str = "127.0.0.1"
 
 
 def servers(count: int, first_port: int) -> list[Server]:
@@ -62,7 +63,7 @@ def write_settings(
     settings = {
         "dataDir": str(directory),
         "clientPort": str(server.port),
-        "clientPortAddress": "127.0.0.1",
+        "clientPortAddress": server.host,
         # Sessions may be twenty of these long, and no shorter than two.
         "tickTime": "2000",
         "initLimit": "10",
@@ -76,7 +77,7 @@ def write_settings(
     peers = list(ensemble)
     if len(peers) > 1:
         (directory / "myid").write_text(f"{server.number}\n")
-        settings |= {f"server.{peer.number}": f"127.0.0.1:{peer.quorum_port}:{peer.election_port}" for peer in peers}
+        settings |= {f"server.{peer.number}": f"{peer.host}:{peer.quorum_port}:{peer.election_port}" for peer in peers}
     (directory / "log4j2.properties").write_text(_LOG_SETTINGS)
     path = directory / "zoo.cfg"
     path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

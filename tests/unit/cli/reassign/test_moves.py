@@ -8,9 +8,10 @@ import pytest
 
 from ottla.base.types import TopicPartition
 from ottla.cli.reassign.cluster_view import ClusterView, bytes_to_copy
+from ottla.cli.reassign.directories import Place, verdict
 from ottla.cli.reassign.moves import check_plan, sides_of
 from ottla.cli.reassign.plan_file import PlanError, plan_json, read_plan
-from ottla.client.core.admin.types import PartitionReassignment
+from ottla.client.core.admin.types import PartitionReassignment, TopicPartitionReplica
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 DEAD = 9
@@ -53,3 +54,26 @@ def test_each_new_replica_costs_a_copy_of_the_leaders() -> None:
     assert bytes_to_copy(VIEW, {T0: (1, 3, 4), T1: (2, DEAD)}, sizes) == 200
     assert bytes_to_copy(VIEW, {T0: (2,), T1: (1,)}, sizes) == 1000
     assert bytes_to_copy(VIEW, {TopicPartition("new", 0): (1,)}, sizes) == 0
+
+
+REPLICA = TopicPartitionReplica("t", 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (None, "Partition t-0 cannot be found in any live log directory on broker 2."),
+        (
+            Place(),
+            "Partition t-0 is not found in any live log dir on broker 2. "
+            "There is likely an offline log directory on the broker.",
+        ),
+        (Place("/a"), "Reassignment of replica t-0-2 completed successfully."),
+        (Place("/b"), "Partition t-0 on broker 2 is not being moved from log dir /b to /a."),
+        (Place("/b", "/a"), "Reassignment of replica t-0-2 is still in progress."),
+        (Place("/b", "/c"), "Partition t-0 on broker 2 is being moved to log dir /c instead of /a."),
+        (Place("/a", "/c"), "Partition t-0 on broker 2 is being moved to log dir /c instead of /a."),
+    ],
+)
+def test_what_is_said_of_a_replica_that_is_wanted_in_a_directory(place: Place | None, said: str) -> None:
+    assert verdict(REPLICA, "/a", place) == said

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ottla.base.types import TopicPartition
+from ottla.cli.failures import UsageError
 from ottla.cli.main import main
 from ottla.cli.reassign.plan_file import PlanError, plan_json, read_partitions, read_plan, read_topics
 
@@ -62,12 +63,41 @@ def test_what_is_written_is_what_kafkas_tool_prints_and_reads(tmp_path: Path) ->
             2,
             "contains duplicate topic partitions: t-0",
         ),
+        pytest.param("[" * 100_000, 1, "it is nested too deeply", id="nested"),
+        (
+            '{"partitions":[{"topic":"t","partition":0,"replicas":[1]}],\n"partitions":[\n'
+            '{"topic":"t","partition":0,"replicas":[1]},\n{"topic":"t","partition":1,"replicas":[]}]}',
+            4,
+            "replica list cannot be empty",
+        ),
     ],
 )
 def test_mistakes_have_a_line_and_a_reason(tmp_path: Path, text: str, line: int, reason: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(PlanError, match=f"plan.json, line {line}: .*{reason}"):
         read_plan(path)
+
+
+def test_a_byte_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_bytes(b'{"partitions":[\n{"topic":"\xe9"}]}')
+    with pytest.raises(UsageError, match=r"plan.json is no text in UTF-8: byte 26 is 0xe9"):
+        read_plan(path)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        '"note":"partitions","list":[7],',
+        '"partitions":[7],',
+        '"deep":{"partitions":[7]},',
+        '"partition\\u0073":[7],',
+    ],
+)
+def test_no_entry_is_overlooked_whatever_stands_beside_the_list(tmp_path: Path, before: str) -> None:
+    entries = ",\n".join(f'{{"topic":"t","partition":{number},"replicas":[1]}}' for number in range(3))
+    _, plan = read_plan(written(tmp_path, f' {{{before} "partitions" : [\n{entries} ] , "after":"]"}}\n'))
+    assert [(planned.tp.partition, planned.line) for planned in plan] == [(0, 2), (1, 3), (2, 4)]
 
 
 def test_other_files(tmp_path: Path) -> None:
@@ -82,7 +112,7 @@ def test_other_files(tmp_path: Path) -> None:
         ([], "name exactly one of generate, execute, verify, cancel, list"),
         (["--list", "--verify"], "name exactly one of"),
         (["execute"], "which plan to execute is not said"),
-        (["--list", "--throttle", "5"], "--throttle, --wait and --additional are for execute only"),
+        (["--list", "--throttle", "5"], "--throttle, --timeout, --wait and --additional are for execute only"),
         (["--generate", "--topic", "t"], "--generate needs"),
         (["generate", "--broker-list", "1,1"], r"Broker list contains duplicate entries: \[1\]"),
         (["generate", "--broker-list", "one"], "is not of the form 1,2,3"),
@@ -91,7 +121,7 @@ def test_other_files(tmp_path: Path) -> None:
 def test_options_that_make_no_sense(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reassign", *arguments]) == 2
     said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1
+    assert said.out == "" and said.err.startswith("Usage: ottla reassign")
     with pytest.raises(AssertionError, match=told):
         raise AssertionError(said.err)
 

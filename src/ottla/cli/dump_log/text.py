@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ottla.cli.dump_log.decoders import Decoders
 from ottla.log.producer_snapshot import ProducerEntry
 from ottla.records.batch import NO_SEQUENCE, BatchHeader, increment_sequence
 from ottla.records.control import parse_end_marker
@@ -24,7 +25,7 @@ def batch_line(header: BatchHeader, position: int, *, valid: bool) -> str:
     )
 
 
-def record_line(record: Record, header: BatchHeader, *, with_data: bool, with_metadata: bool = True) -> str:
+def record_line(record: Record, header: BatchHeader, decoders: Decoders | None, *, with_metadata: bool = True) -> str:
     line = ""
     if with_metadata:
         line = (
@@ -36,12 +37,13 @@ def record_line(record: Record, header: BatchHeader, *, with_data: bool, with_me
         if marker is not None:
             kind = "COMMIT" if marker.commit else "ABORT"
             line += f" endTxnMarker: {kind} coordinatorEpoch: {marker.coordinator_epoch}"
-    if with_data and not header.is_control:
+    if decoders is not None and not header.is_control:
+        key, value = decoders(record)
         # Kafka's tool begins a line with the bar only for metadata or a key.
-        if record.key is not None:
-            line = f"{line or '|'} key: {_text(record.key)}"
-        if record.value is not None:
-            line += f" payload: {_text(record.value)}"
+        if key is not None:
+            line = f"{line or '|'} key: {key}"
+        if value is not None:
+            line += f" payload: {value}"
     return line
 
 
@@ -78,7 +80,3 @@ def _sequence(record: Record, header: BatchHeader) -> int:
     if header.base_sequence == NO_SEQUENCE:
         return NO_SEQUENCE
     return increment_sequence(header.base_sequence, record.offset - header.base_offset)
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", errors="replace")

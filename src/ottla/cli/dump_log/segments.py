@@ -1,7 +1,4 @@
-"""`ottla dump-log`: shows what log, index and snapshot files hold, in the form of Kafka's DumpLogSegments.
-
-Reads the files as they are and writes none, so it can be used on the directory of a running broker.
-"""
+"""The lines of a dump, by kind of file."""
 
 from __future__ import annotations
 
@@ -11,13 +8,11 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, NamedTuple
-
-import typer
 
 from ottla.base.errors import CorruptBatchError, KafkaError
-from ottla.cli.dump_text import batch_line, record_line, snapshot_lines
-from ottla.cli.terminal import UsageError, errors_told, run_command
+from ottla.cli.dump_log import Settings
+from ottla.cli.dump_log.text import batch_line, record_line, snapshot_lines
+from ottla.cli.failures import UsageError
 from ottla.log.offset_index import OffsetIndex, OffsetPosition
 from ottla.log.producer_snapshot import SnapshotError, decode_snapshot
 from ottla.log.time_index import TimeEntry, TimeIndex
@@ -26,51 +21,6 @@ from ottla.records.batch import BatchHeader, crc_is_valid, iter_headers
 from ottla.records.reader import Record, read_records
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-
-
-class Settings(NamedTuple):
-    print_data: bool
-    deep: bool
-    sanity_check: bool
-    verify_only: bool
-    max_bytes: int | None
-    skip_record_metadata: bool
-
-
-def main(arguments: list[str]) -> int:
-    return run_command("dump-log", dump_log, arguments)
-
-
-def dump_log(
-    files: Annotated[str, typer.Option(help="the files to show, separated by commas")],
-    print_data_log: Annotated[bool, typer.Option("--print-data-log", help="show keys and values too")] = False,
-    deep_iteration: Annotated[
-        bool, typer.Option("--deep-iteration", help="show each record, not just batches")
-    ] = False,
-    index_sanity_check: Annotated[
-        bool, typer.Option("--index-sanity-check", help="only check that an index is in order and inside its log")
-    ] = False,
-    verify_index_only: Annotated[
-        bool, typer.Option("--verify-index-only", help="compare an index with its log without showing it")
-    ] = False,
-    max_bytes: Annotated[int | None, typer.Option(min=1, help="stop after so many bytes of a .log file")] = None,
-    skip_record_metadata: Annotated[bool, typer.Option("--skip-record-metadata", help="show only the data")] = False,
-) -> None:
-    """Show what log, index and snapshot files hold."""
-    settings = Settings(
-        print_data_log,
-        deep_iteration or print_data_log,
-        index_sanity_check,
-        verify_index_only,
-        max_bytes,
-        skip_record_metadata,
-    )
-    with errors_told():
-        for name in filter(None, (part.strip() for part in files.split(","))):
-            path = Path(name)
-            print(f"Dumping {path}")
-            for line in dump_lines(path, settings):
-                print(line)
 
 
 def dump_lines(path: Path, settings: Settings) -> Iterator[str]:
@@ -92,8 +42,6 @@ def dump_lines(path: Path, settings: Settings) -> Iterator[str]:
                 yield from snapshot_lines(decode_snapshot(path.read_bytes()))
             except SnapshotError as e:
                 raise KafkaError(f"{path} is no valid snapshot: {e}") from e
-        case _:
-            raise UsageError(f"{path} is none of the files that can be shown ({', '.join(SUFFIXES)})")
 
 
 def _log_lines(path: Path, settings: Settings) -> Iterator[str]:
@@ -111,9 +59,7 @@ def _log_lines(path: Path, settings: Settings) -> Iterator[str]:
                 if last_offset >= 0 and record.offset != last_offset + 1:
                     gaps.append((last_offset, record.offset))
                 last_offset = record.offset
-                yield record_line(
-                    record, header, with_data=settings.print_data, with_metadata=not settings.skip_record_metadata
-                )
+                yield record_line(record, header, settings.decoders, with_metadata=not settings.skip_record_metadata)
     if end < len(data) and settings.max_bytes is None:
         yield f"Found {len(data) - end} invalid bytes at the end of {path.name}"
     if gaps:
