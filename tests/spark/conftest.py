@@ -57,7 +57,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def spark_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """The broker of all Spark tests; each uses topics of its own (`new_topic`)."""
-    process = BrokerProcess(tmp_path_factory.mktemp("spark-broker")).start()
+    process = BrokerProcess(tmp_path_factory.mktemp("spark-broker"), {"log.cleaner.enable": "false"}).start()
     yield process
     code = process.stop()
     assert code == 0, "\n".join(process.log_lines)

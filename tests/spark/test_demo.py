@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -11,7 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from ottla.cli.demo.screen import Results, Screen
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark-drivers"), pytest.mark.timeout(240)]
@@ -52,6 +55,23 @@ def test_everything_that_was_sent_is_counted_once(port: int, tmp_path: Path) -> 
     found = END.search(output)
     assert found, output
     assert found[1] == found[2] != "0"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_flow_that_starts_again_is_told_of(is_terminal: bool) -> None:
+    pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
+    from ottla.cli.demo.counting import Progress
+
+    progress = Progress()
+    progress.flow_restarting("to-topic", "[table] is away", failures=2, wait_ms=1500)
+    console = Console(file=io.StringIO(), width=40, force_terminal=is_terminal, color_system=None)
+    with Screen(console) as screen:
+        screen.tell(progress.restarts.popleft())
+        screen.update(7, Results(0, {}), None)
+    assert isinstance(console.file, io.StringIO)
+    told = console.file.getvalue()
+    assert "to-topic: [table] is away; failure 2 in a row, starts again in 1.5 s\n" in told
+    assert not progress.restarts
 
 
 def test_without_java_the_broker_runs_alone_and_says_so(port: int, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_mistakes(scene: Scene) -> None:
             "flow far has its checkpoint at hdfs://far/away, not in a directory of this machine\n",
         ),
     ]:
-        misused = told == once or told.startswith("--to-time")
+        misused = told == once or told.startswith(("--to-time", "--to-offsets"))
         assert scene.refused("reset", *arguments, exit_code=2 if misused else 1).startswith(told)
     assert scene.refused("position", "coyp").startswith("there is no flow 'coyp'")
     nowhere = ["copy", "--bootstrap-server", "127.0.0.1:1"]

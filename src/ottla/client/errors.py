@@ -62,6 +62,8 @@ class ClientError(KafkaError):
 
     fatal: bool = False
     requires_abort: bool = False
+    broker_message: str | None = None
+    """The broker's own words, where it used any."""
 
     def __init__(
         self,

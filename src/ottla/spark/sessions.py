@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.base.errors import OttlaError
 from ottla.spark.class_archive import find_java, options_to_use
 from ottla.spark.interpreter import find_interpreter
+from ottla.spark.shared_environment import settle_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,9 +74,18 @@ def session(
     require_spark()
     from pyspark.sql import SparkSession
 
+    from ottla.spark.data_source import FORMAT_NAME
+
     there = SparkSession.getActiveSession()
     if there is None:
-        return build_session(name, master=master, conf=conf, log_file=log_file)
+        there = build_session(name, master=master, conf=conf, log_file=log_file)
+    else:
+        _require_this_python(there)
+    settle_environment(there, FORMAT_NAME)
+    return there
+
+
+def _require_this_python(there: SparkSession) -> None:
     environment: Any = there._jvm.java.lang.System  # type: ignore[union-attr]
     named = [environment.getenv(name) for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")]
     started = next(filter(None, named), "python3")
@@ -84,7 +94,6 @@ def session(
             f"the Spark session of this process starts {started} for its tasks, and not {sys.executable}: "
             "call ottla.spark.session() before any other session is made, or set PYSPARK_PYTHON in the environment"
         )
-    return there
 
 
 def is_this_python(command: str) -> bool:

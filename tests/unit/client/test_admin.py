@@ -26,7 +26,7 @@ from ottla.client.core.admin.types import (
     ProducerDescription,
     TransactionDescription,
 )
-from ottla.client.core.group.protocol import encode_assignment
+from ottla.client.core.group.protocol import encode_assignment, encode_subscription
 from ottla.client.errors import ClientError
 from ottla.wire.apis.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.wire.apis.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
@@ -124,6 +124,25 @@ def test_an_api_the_broker_does_not_have_is_an_error_at_once() -> None:
         assert outcomes.errors["a"].code is ErrorCode.UNSUPPORTED_VERSION
 
     run(scenario, lambda first, second: None)
+
+
+def test_a_broker_that_joined_later_is_looked_for_before_it_is_said_to_be_missing() -> None:
+    async def scenario(admin: Admin, first: ScriptedBroker, second: ScriptedBroker) -> None:
+        await admin.describe_cluster()
+        joined, nobody = ConfigResource.broker(2), ConfigResource.broker(9)
+        found = await admin.describe_configs([joined, nobody])
+        assert found.results.keys() == {joined}
+        assert found.errors[nobody].code is ErrorCode.BROKER_ID_NOT_REGISTERED
+        assert len(second.asked(DescribeConfigsRequest)) == 1
+
+    def prepare(first: ScriptedBroker, second: ScriptedBroker) -> None:
+        alone = iter([True, True])
+        first.on(MetadataRequest, lambda _: first.metadata(*([] if next(alone, False) else [second])))
+        result = DescribeConfigsResult(resource_type=4, resource_name="2")
+        for broker in (first, second):
+            broker.on(DescribeConfigsRequest, lambda _: DescribeConfigsResponse(results=[result]))
+
+    run(scenario, prepare)
 
 
 def test_each_broker_is_asked_about_itself() -> None:
@@ -330,12 +349,15 @@ def test_old_versions_are_spoken() -> None:
 
 
 def test_members_with_bytes_of_their_own_are_shown_without_partitions() -> None:
-    def member(assignment: bytes) -> DescribedGroupMember:
-        return DescribedGroupMember(member_id="m", member_assignment=assignment)
+    def member(assignment: bytes, metadata: bytes = b"") -> DescribedGroupMember:
+        return DescribedGroupMember(member_id="m", member_assignment=assignment, member_metadata=metadata)
 
     good, bad = encode_assignment([TopicPartition("t", 1)]), b"\x00"
+    reads = encode_subscription(["t", "u"], [], -1)
     groups = [
-        DescribedGroup(group_id="consumers", protocol_type="consumer", members=[member(good), member(bad)]),
+        DescribedGroup(
+            group_id="consumers", protocol_type="consumer", members=[member(good, reads), member(good), member(bad)]
+        ),
         DescribedGroup(group_id="workers", protocol_type="connect", members=[member(good)]),
         DescribedGroup(group_id="gone", group_state="Dead"),
     ]
@@ -344,7 +366,9 @@ def test_members_with_bytes_of_their_own_are_shown_without_partitions() -> None:
     consumers, workers, gone = (answers[name] for name in names)
     assert not isinstance(consumers, ClientError)
     assert not isinstance(workers, ClientError)
-    assert [entry.assignment for entry in consumers.members] == [{TopicPartition("t", 1)}, frozenset()]
+    held = {TopicPartition("t", 1)}
+    assert [entry.assignment for entry in consumers.members] == [held, held, frozenset()]
+    assert [entry.subscribed_topics for entry in consumers.members] == [{"t", "u"}, frozenset(), frozenset()]
     assert workers.members[0].assignment == frozenset()
     assert isinstance(gone, ClientError)
     assert gone.code is ErrorCode.GROUP_ID_NOT_FOUND

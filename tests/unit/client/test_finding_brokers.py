@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import NoReturn
 
 import pytest
 
@@ -18,6 +19,7 @@ from ottla.wire.apis import request_class
 from ottla.wire.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.apis.metadata import MetadataRequest, MetadataResponse
+from ottla.wire.message import Request
 from tests.ports import free_port
 from tests.waiting import run_async
 
@@ -63,6 +65,26 @@ def test_who_fails_fast_tries_again_only_where_somebody_picks_up() -> None:
             with pytest.raises(ClusterUnreachableError, match=f"cannot reach {nobody}: "):
                 await link.find_cluster(0)
             assert [line.failures for line in link._lines.values()] == [1]
+
+    run_async(scenario())
+
+
+@pytest.mark.parametrize("silent", [ApiVersionsRequest, MetadataRequest])
+def test_who_fails_fast_waits_for_a_silent_broker_once_and_not_for_long(silent: type[Request]) -> None:
+    """As long as for one that does not pick up, not as long as for a request that takes its time."""
+
+    async def never(_: object) -> NoReturn:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def scenario() -> None:
+        settings = {"bootstrap.fail.fast": True, "socket.connection.setup.timeout.ms": 50}
+        async with ScriptedBroker() as broker, linked(broker.address, **settings) as link:
+            broker.on(MetadataRequest, lambda _: broker.metadata())
+            broker.on(silent, never)
+            with pytest.raises(ClusterUnreachableError, match=f"cannot reach {broker.address}: no answer to .* 50 ms"):
+                await link.find_cluster(0)
+            assert len(broker.asked(silent)) == 1
 
     run_async(scenario())
 
@@ -118,6 +140,33 @@ def test_brokers_with_less_to_do_are_asked_first() -> None:
             assert len(idle.asked(MetadataRequest)) == asked + 1
             may_answer.set()
             await waiting
+
+    run_async(scenario())
+
+
+@pytest.mark.parametrize("fault", ["says nothing", "hangs up"])
+def test_another_broker_is_asked_where_one_does_not_answer(fault: str) -> None:
+    async def scenario() -> None:
+        async def never(_: object) -> MetadataResponse:
+            if fault == "hangs up":
+                raise asyncio.IncompleteReadError(b"", 4)
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async with (
+            ScriptedBroker(1) as first,
+            ScriptedBroker(2) as second,
+            linked(first.address, second.address, **{"request.timeout.ms": 50}) as link,
+        ):
+            first.on(MetadataRequest, never)
+            second.on(MetadataRequest, lambda _: second.metadata())
+            await link.refresh_metadata([], 0)
+            assert list(link.metadata.brokers) == [2]
+            assert len(first.asked(MetadataRequest)) == 1
+            second.on(MetadataRequest, never)
+            with pytest.raises(ClusterUnreachableError) as failure:
+                await link.refresh_metadata([], 0)
+            assert all(broker.address in failure.value.summary for broker in (first, second))
 
     run_async(scenario())
 

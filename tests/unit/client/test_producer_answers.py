@@ -237,9 +237,23 @@ def test_closing_ends_all_waiting() -> None:
 def test_a_producer_that_was_never_started_can_be_closed_but_not_started_then() -> None:
     async def scenario() -> None:
         producer = aio.Producer(bootstrap_servers="127.0.0.1:1")
+        with pytest.raises(ClientClosedError, match=r"call start\(\) on the producer first"):
+            await producer.send(TOPIC, b"x")
         await producer.close()
         with pytest.raises(ClientClosedError):
             await producer.start()
+
+    run_async(scenario())
+
+
+def test_one_that_is_closed_takes_nothing_any_more() -> None:
+    async def scenario() -> None:
+        async with world() as here:
+            await here.producer.send_and_wait(TOPIC, b"x")
+            await here.producer.close()
+            for call in (here.producer.send(TOPIC, b"y", key=b"k"), here.producer.partitions_for(TOPIC)):
+                with pytest.raises(ClientClosedError, match="the producer is closed"):
+                    await call
 
     run_async(scenario())
 

@@ -45,7 +45,7 @@ class _Line:
         self.failures = 0
         self.not_before_s = 0.0
         self.was_reached = False
-        """Whether somebody has picked up, even if nothing came of it."""
+        """Whether somebody has picked up, even if the connection broke. Who picks up and is silent does not count."""
 
 
 class ClusterLink:
@@ -65,8 +65,8 @@ class ClusterLink:
         self.outages = outages or Outages(self.client_id)
         self._lines: dict[tuple[str, int], _Line] = {}
         self._closed = False
-        self._is_quiet = False
-        """Whoever waits is told by an error."""
+        self._fails_fast = False
+        """While it looks for the cluster: whoever waits is told by an error, and soon."""
 
     def close(self) -> None:
         self._closed = True
@@ -143,7 +143,7 @@ class ClusterLink:
             return line.connection
 
     def _note_failure(self, host: str, port: int, error: KafkaError) -> None:
-        if self._closed or self._is_quiet or error.code not in _UNREACHABLE:
+        if self._closed or self._fails_fast or error.code not in _UNREACHABLE:
             return
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         if (said := self.outages.failed(f"{host}:{port}", _cause(host, port, error), now_ms)) is not None:
@@ -168,7 +168,7 @@ class ClusterLink:
             raise
         line.was_reached = True
         try:
-            await connection.negotiate(timeout_ms=self.settings.request_timeout_ms)
+            await connection.negotiate(timeout_ms=self._answer_timeout_ms)
         except BaseException:
             connection.close()
             raise
@@ -177,6 +177,14 @@ class ClusterLink:
         return connection
 
     # Requests
+
+    @property
+    def _answer_timeout_ms(self) -> int:
+        """Who fails fast waits for a silent broker as long as for one that does not pick up."""
+        settings = self.settings
+        if self._fails_fast:
+            return min(settings.request_timeout_ms, settings.connect_timeout_ms)
+        return settings.request_timeout_ms
 
     async def request(
         self, node_id: int, message: Request, response_class: type[R], *, max_version: int | None = None
@@ -198,11 +206,13 @@ class ClusterLink:
                 connection = await self._connection(host, port)
                 message, version = make(connection)
                 return await connection.request(
-                    message, response_class, version=version, timeout_ms=self.settings.request_timeout_ms
+                    message, response_class, version=version, timeout_ms=self._answer_timeout_ms
                 )
             except KafkaError as e:
                 if e.code not in _UNREACHABLE:
                     raise
+                if e.code is ErrorCode.REQUEST_TIMED_OUT and (line := self._lines.get((host, port))) is not None:
+                    line.was_reached = False
                 failures.append(f"{host}:{port}: {_cause(host, port, e)}")
         raise ClusterUnreachableError(failures)
 
@@ -226,11 +236,11 @@ class ClusterLink:
     async def find_cluster(self, now_ms: int) -> None:
         """Asks for the brokers. If none can be reached, whoever needs one asks again, unless the client fails fast."""
         if self.settings.fails_fast:
-            self._is_quiet = True
+            self._fails_fast = True
             try:
                 return await self._find_cluster_or_fail(now_ms)
             finally:
-                self._is_quiet = False
+                self._fails_fast = False
         try:
             async with asyncio.timeout(_FIRST_LOOK_S):
                 await self.refresh_metadata([], now_ms)

@@ -13,6 +13,7 @@ from ottla.spark.connect.postgresql import Connection, connect
 from ottla.spark.connect.replication_slot import ReplicationSlot
 from ottla.spark.pipeline.parts import Finding
 from ottla.spark.pipeline.section import Section
+from ottla.spark.shared_environment import stream_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,4 +78,4 @@ class ChangesSource:
 
     def load(self, spark: SparkSession) -> DataFrame:
         spark.dataSource.register(PostgresChangeSource)
-        return spark.readStream.format(CHANGES_FORMAT).options(**self.options.spark_options()).load()
+        return stream_reader(spark, CHANGES_FORMAT).options(**self.options.spark_options()).load()

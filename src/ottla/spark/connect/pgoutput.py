@@ -283,10 +283,8 @@ _PARSERS: dict[str, Callable[[_Cursor], Message]] = {
 
 def parse_lsn(text: str) -> int:
     """A log position in PostgreSQL's notation (`16/B374D848`) as a number that can be compared."""
-    high, slash, low = text.partition("/")
+    high, _, low = text.partition("/")
     try:
-        if not slash:
-            raise ValueError
         return (int(high, 16) << 32) | int(low, 16)
     except ValueError:
         raise PgOutputError(f"{text!r} is no log position of PostgreSQL") from None

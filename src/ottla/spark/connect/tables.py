@@ -13,6 +13,7 @@ from ottla.spark.connect.table_source import TABLE_FORMAT, DatabaseTableSource
 from ottla.spark.connect.table_window import Order
 from ottla.spark.pipeline.parts import Finding
 from ottla.spark.pipeline.section import Section
+from ottla.spark.shared_environment import stream_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,7 +94,7 @@ class TableSource:
         if not self.options.order.columns:
             self._section.fail("table", "say what the table grows by: 'incrementing', 'timestamp' or both")
         spark.dataSource.register(DatabaseTableSource)
-        return spark.readStream.format(TABLE_FORMAT).options(**self.options.spark_options()).load()
+        return stream_reader(spark, TABLE_FORMAT).options(**self.options.spark_options()).load()
 
     def load_table(self, spark: SparkSession) -> DataFrame:
         spark.dataSource.register(DatabaseTableSource)

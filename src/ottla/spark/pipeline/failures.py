@@ -18,10 +18,7 @@ _PASSING = re.compile(
     r"|\bTimeoutError\b|MetadataTimeoutError|DeliveryTimeoutError|SocketTimeout"
     r"|OperationalError|DatabaseAwayError|database is locked|AdminShutdown|server closed the connection"
     r"|ExecutorLostFailure|executor \w+ exited|FetchFailed"
-    r"|Python worker exited unexpectedly|Python worker failed to connect back"
-    # Spark may note things in a plan while it serialises it (the cause is "Illegal size 5 of collection, expected 6").
-    # `Frames.separate_flows` keeps flows from doing that to each other. Nothing was run or written then.
-    r"|Task not serializable",
+    r"|Python worker exited unexpectedly|Python worker failed to connect back",
     re.IGNORECASE,
 )
 _LASTING = re.compile(

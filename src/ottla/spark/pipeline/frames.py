@@ -78,8 +78,8 @@ class Frames:
         self._raise_problems()
 
     def separate_flows(self) -> None:
-        """Gives each flow frames that have nothing in common with another's. Spark notes things in the parts of a plan,
-        and cannot serialise it for tasks while it does so for another query: "Task not serializable"."""
+        """Gives each flow frames that have nothing in common with another's: Spark notes things in the parts of a plan
+        while it plans and runs a query."""
         flows = [flow for flow in self._model.flows.values() if not flow.takes_dead_letters]
         for number, flow in enumerate(flows):
             if number:

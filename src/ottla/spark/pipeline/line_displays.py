@@ -115,7 +115,7 @@ class LineDisplay(_LinesDisplay):
             self._print(flow, f"{flow}: batch {report.last.batch_id}, {_describe(report)}")
 
     def flow_restarting(self, flow: str, error: str, *, failures: int, wait_ms: int) -> None:
-        self._print(flow, f"{flow}: {error}; failure {failures} in a row, starts again in {wait_ms / 1000:g} s")
+        self._print(flow, describe_restart(flow, error, failures=failures, wait_ms=wait_ms))
 
     def flow_failed(self, flow: str, error: str) -> None:
         self._print(flow, f"{flow}: failed: {error}")
@@ -124,6 +124,10 @@ class LineDisplay(_LinesDisplay):
         batches = f"{report.batches} batch{'es' if report.batches != 1 else ''}"
         lag = "" if report.lag is None else f", lag {report.lag:,}"
         self._print(flow, f"{flow}: ended after {batches}: {_describe_rows(report.rows)}{lag}")
+
+
+def describe_restart(flow: str, error: str, *, failures: int, wait_ms: int) -> str:
+    return f"{flow}: {error}; failure {failures} in a row, starts again in {wait_ms / 1000:g} s"
 
 
 def _describe(report: FlowReport) -> str:

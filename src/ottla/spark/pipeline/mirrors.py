@@ -27,6 +27,7 @@ from ottla.spark.pipeline.parts import Background, Finding, FlowContext, MovedFl
 from ottla.spark.pipeline.problems import suggestion
 from ottla.spark.pipeline.section import Section
 from ottla.spark.pipeline.topics import admin_settings, find_missing_topics
+from ottla.spark.shared_environment import stream_reader
 from ottla.spark.sink_options import Delivery, SinkOptions
 from ottla.spark.sink_transactions import abort_open, end_left_over, forget_batches
 
@@ -147,7 +148,7 @@ class MirrorSource:
 
     def load(self, spark: SparkSession) -> DataFrame:
         spark.dataSource.register(MirrorDataSource)
-        records = spark.readStream.format(MIRROR_FORMAT).options(**self._options).load()
+        records = stream_reader(spark, MIRROR_FORMAT).options(**self._options).load()
         source_id, target_id = (_cluster_id(one) for one in (self._mirror.source, self._mirror.target))
         came_from_target = _has_origin(f.col("headers"), target_id)
         headers = f.col("headers")

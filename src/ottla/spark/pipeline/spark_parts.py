@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from ottla.spark.connect.files import FORMATS_OF_FILES, obstacle_to_move
 from ottla.spark.pipeline.parts import Finding, FlowContext, MovedFlow
 from ottla.spark.pipeline.section import Section
+from ottla.spark.shared_environment import stream_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +35,7 @@ class SparkSource:
         return []
 
     def load(self, spark: SparkSession) -> DataFrame:
-        reader = spark.readStream.format(self._format).options(**self._options)
+        reader = stream_reader(spark, self._format).options(**self._options)
         return (reader if self._schema is None else reader.schema(self._schema)).load()
 
     def load_table(self, spark: SparkSession) -> DataFrame:

@@ -21,6 +21,7 @@ from ottla.spark.pipeline.section import Section
 from ottla.spark.pipeline.topic_sink import TopicSink
 from ottla.spark.pipeline.topics import client_options, find_missing_topics
 from ottla.spark.progress import observe_bad
+from ottla.spark.shared_environment import stream_reader
 from ottla.spark.source_schema import source_schema
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class TopicSource:
         return topic in self.topics or (self.pattern is not None and re.fullmatch(self.pattern, topic) is not None)
 
     def load(self, spark: SparkSession) -> DataFrame:
-        reader = spark.readStream.format(FORMAT_NAME).options(**self._options)
+        reader = stream_reader(spark, FORMAT_NAME).options(**self._options)
         return self._good_rows(reader.schema(self._columns()).load())
 
     def load_table(self, spark: SparkSession) -> DataFrame:
@@ -159,7 +160,7 @@ class TopicSource:
 
     def load_dead_letters(self, spark: SparkSession) -> DataFrame:
         assert self._format is not None
-        records = spark.readStream.format(FORMAT_NAME).options(**self._options).load()
+        records = stream_reader(spark, FORMAT_NAME).options(**self._options).load()
         decoded = self._format.decode(records)
         return dead_letter_rows(decoded, source=self._section.title, redrive_topic=self.redrive_topic)
 

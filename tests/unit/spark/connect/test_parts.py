@@ -108,6 +108,8 @@ def test_an_address_says_which_database_it_is(url: str, kind: str) -> None:
     assert type(made).__name__ == kind
     if isinstance(made, SqliteDatabase):
         assert made.path == Path("/there/x.db")
+    else:
+        assert made.exists(), "that of a server is not made by who uses it"
 
 
 @pytest.mark.parametrize("url", ["sqlite:", "sqlite:///", "oracle:x", "postgresql", "mysql", "x.db"])
@@ -253,3 +255,35 @@ def test_a_database_that_is_not_there_is_made_only_if_asked_for(tmp_path: Path) 
         Target(database, "t").check()
     Target(database, "t", create=True).check()
     assert not database.exists()
+
+
+class Reader:
+    """Notes what Spark would be told to read."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, object] = {}
+
+    def format(self, name: str) -> Reader:
+        self.told["format"] = name
+        return self
+
+    def options(self, **options: str) -> Reader:
+        self.told["options"] = options
+        return self
+
+    def schema(self, schema: str) -> Reader:
+        self.told["schema"] = schema
+        return self
+
+    def load(self, path: str) -> dict[str, object]:
+        return {**self.told, "path": path}
+
+
+@pytest.mark.parametrize("told", [{"format": "text"}, {"format": "json", "schema": "a INT"}])
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_files_are_read_as_the_section_says(told: dict[str, str], is_stream: bool) -> None:
+    """As a stream or as a table; lines of text need no schema."""
+    made = FilesSource.from_section(section(path="/data", options={"pathGlobFilter": "x*"}, **told))
+    spark: Any = SimpleNamespace(**{"readStream" if is_stream else "read": Reader()})
+    read: Any = made.load(spark) if is_stream else made.load_table(spark)
+    assert read == {"options": {"pathGlobFilter": "x*"}, "path": "/data", **told}

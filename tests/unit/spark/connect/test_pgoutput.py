@@ -89,6 +89,14 @@ def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
         assert str(e)
 
 
+@pytest.mark.parametrize("size", ["ffffffff", "fffffffb", "00000003", "7fffffff"])
+def test_a_value_that_lies_about_its_size_is_refused(size: str) -> None:
+    insert = bytes.fromhex(f"49000040004e000174{size}6161")
+    with pytest.raises(PgOutputError, match="in the middle of a field"):
+        parse_message(insert)
+    assert parse_message(bytes.fromhex("49000040004e000174000000026161")) == Insert(16384, ("aa",))
+
+
 def test_what_changes_no_row_is_passed_over() -> None:
     assert parse_message(b"O" + bytes(8) + b"elsewhere\0") is None
 

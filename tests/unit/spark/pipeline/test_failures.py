@@ -51,7 +51,6 @@ Identifier: f [id = 395d, runId = be9c]
         "Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited caused by one of the running tasks)",
         "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
         "org.apache.spark.SparkException: Python worker failed to connect back.",
-        "[STREAM_FAILED] Query [id = 704b, runId = 4f53] terminated with exception: Task not serializable",
     ],
 )
 def test_what_passes_by_itself(failure: str) -> None:
@@ -69,6 +68,7 @@ def test_what_passes_by_itself(failure: str) -> None:
         RAISED,
         "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0. SQLSTATE: 22012",
         "requirement failed: noop does not support Update mode",
+        "[STREAM_FAILED] Query [id = 704b, runId = 4f53] terminated with exception: Task not serializable",
     ],
 )
 def test_what_does_not(failure: str) -> None:

@@ -199,11 +199,20 @@ class AdminCaller:
         """A broker that is not in the cluster is an error that will not pass."""
 
         async def checked(pending: list[int]) -> Mapping[int, V | ClientError]:
+            try:
+                await self._look_for(pending)
+            except KafkaError as e:
+                return dict.fromkeys(pending, _as_client_error(e))
             known = [node for node in pending if node in self.metadata.brokers]
             missing = {node: _no_such_broker(node) for node in pending if node not in self.metadata.brokers}
             return {**(await ask(known)), **missing}
 
         return checked
+
+    async def _look_for(self, nodes: Iterable[int]) -> None:
+        """One may have joined since the metadata were read: they are read again before it is said to be missing."""
+        if not self.metadata.brokers.keys() >= set(nodes):
+            await self.refresh([])
 
     async def placed(
         self,
@@ -215,6 +224,10 @@ class AdminCaller:
         """Each key to the broker it belongs to; those that belong to none to any."""
 
         async def ask(pending: list[K]) -> Mapping[K, V | ClientError]:
+            try:
+                await self._look_for(node for node in map(node_of, pending) if node is not None)
+            except KafkaError as e:
+                return dict.fromkeys(pending, _as_client_error(e))
             answers: dict[K, V | ClientError] = {}
             asked: dict[int, tuple[Call[K, V], list[K]]] = {}
             anywhere: list[K] = []

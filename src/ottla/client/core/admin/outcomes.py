@@ -123,7 +123,9 @@ def admin_error(code: int, message: str | None = None, *, where: object = "") ->
     place = str(where)
     if place and not (message and _names(message, place.split()[-1])):
         text = f"{place}: {text}"
-    return ClientError(text, code=known)
+    error = ClientError(text, code=known)
+    error.broker_message = message
+    return error
 
 
 def _names(message: str, name: str) -> bool:

@@ -71,6 +71,10 @@ def test_a_pattern_matches_what_there_is() -> None:
     assert not subscription.match([("ab", False)], exclude_internal=True)
     assert subscription.match([("ab", False), ("a_hidden", True)], exclude_internal=False)
     assert subscription.wants("a_hidden")
+    subscription.unsubscribe()
+    subscription.subscribe(["ab"])
+    assert not subscription.match([("ab", False)], exclude_internal=True), "names are no pattern"
+    assert subscription.topics == {"ab"}
 
 
 def test_a_pattern_does_not_match_what_is_excluded() -> None:

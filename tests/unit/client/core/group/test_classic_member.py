@@ -149,6 +149,15 @@ def test_static_members_do_not_leave() -> None:
     assert (found.member_id, found.is_member) == ("", False)
 
 
+@pytest.mark.parametrize(
+    ("leads", "skips", "assigns"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_a_leader_that_comes_back_may_be_spared_the_assignment(leads: bool, skips: bool, assigns: bool) -> None:
+    found = member()
+    joined(found, leader="me" if leads else "other", skip_assignment=skips)
+    assert found.must_assign == assigns
+
+
 @pytest.mark.parametrize("name", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 def test_a_leader_shares_eight_partitions_among_three(name: str) -> None:
     leader = member(name)

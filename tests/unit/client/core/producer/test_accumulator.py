@@ -268,3 +268,13 @@ def test_records_do_not_overtake_rows_that_were_sent_before_them() -> None:
     assert open_.order < encoded.order < after.order
     assert [batch for batch in box.incomplete if batch.topic == "t"] == [first, open_, encoded, after]
     assert box.append_encoded(TopicPartition("t", 0), rows._replace(size=10_000), 7) is None, "there is no memory"
+
+
+def test_the_earliest_deadline_is_that_of_the_oldest_batch() -> None:
+    box = accumulator()
+    assert box.earliest_deadline_ms is None
+    record: RecordFields = (None, b"x", (), 1)
+    for partition, now_ms in ((0, 50), (1, 20), (2, 70)):
+        assert box.append("t", partition, record, record_size(record), now_ms) is not None
+    assert box.earliest_deadline_ms == 120
+    assert list(box.busy) == [TopicPartition("t", partition) for partition in range(3)]

@@ -293,6 +293,18 @@ def test_a_success_leaves_no_cause_behind() -> None:
     assert isinstance(late.error, DeliveryTimeoutError) and "last: no answer from broker 0 yet" in str(late.error)
 
 
+def test_a_batch_that_the_broker_has_already_is_stored() -> None:
+    world = World(**{"batch.size": 0, "linger.ms": 0})
+    world.send()
+    world.pump()
+    world.handle(0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, after_append=True)
+    world.reply(0)
+    ((batch, _, _),) = world.receipts
+    assert batch.done
+    world.heal()
+    world.check_exactly_once()
+
+
 def test_a_batch_that_may_be_stored_is_not_taken_for_stored_because_it_is_out_of_order() -> None:
     """Only a later one that was accepted shows that."""
     world = World(**{"batch.size": 0, "linger.ms": 0})

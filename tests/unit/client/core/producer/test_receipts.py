@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.base.types import TopicPartition
 from ottla.client.core.producer.batch import Batch, RecordMetadata
+from ottla.client.core.producer.encoded_batch import SentRows, TableReceipt
 from ottla.client.core.producer.receipts import Receipt, ReceiptRange
 from ottla.client.errors import ClientError, RecordTooLargeError
 
@@ -78,3 +80,58 @@ def test_one_culprit_raises_its_own_error_and_never_the_same_object() -> None:
     assert raised.value is not again.value
     with pytest.raises(ClientError, match="the others"):
         found[0]._outcome()
+
+
+def table(*batches: Batch) -> TableReceipt:
+    made = TableReceipt()
+    for each in batches:
+        made.add(each)
+    return made
+
+
+def test_a_table_is_done_with_the_last_of_its_batches() -> None:
+    first, second = batch(2), batch(3, partition=1)
+    receipt = table(first, second)
+    first.succeed(10)
+    first.announce()
+    assert not receipt.done()
+    assert receipt.stored() == {TopicPartition("t", 0): SentRows(2, 10, 11)}, "as far as is known"
+    second.succeed(20)
+    assert not receipt.done(), "the callbacks come first"
+    second.announce()
+    assert receipt.done()
+    assert receipt._outcome()[TopicPartition("t", 1)] == SentRows(3, 20, 22)
+
+
+def test_batches_of_one_partition_are_told_together_and_parts_for_what_was_split() -> None:
+    first, second, third = batch(2), batch(4), batch(1)
+    parts = [batch(1), batch(3)]
+    second.split_into(parts)
+    receipt = table(first, second, third)
+    for each, offset in ((first, 10), (parts[0], 12), (parts[1], 15), (third, 30)):
+        each.succeed(offset)
+    assert receipt.stored() == {TopicPartition("t", 0): SentRows(7, 10, 30)}
+
+
+@pytest.mark.parametrize(("offsets", "told"), [((-1, 5), (5, 6)), ((5, -1), (5, 6)), ((-1, -1), (-1, -1))])
+def test_a_batch_whose_place_is_unknown_does_not_hide_that_of_others(
+    offsets: tuple[int, int], told: tuple[int, int]
+) -> None:
+    batches = batch(2), batch(2)
+    for each, offset in zip(batches, offsets, strict=True):
+        each.succeed(offset)
+    assert table(*batches).stored() == {TopicPartition("t", 0): SentRows(4, *told)}
+
+
+def test_the_first_error_is_that_of_the_table_and_the_other_rows_are_known() -> None:
+    first, second = batch(2), batch(3, partition=1)
+    parts = [batch(1), batch(1)]
+    first.split_into(parts)
+    receipt = table(first, second)
+    parts[0].succeed(1)
+    parts[1].fail(ClientError("full"))
+    second.fail(ClientError("also"))
+    with pytest.raises(ClientError, match="full") as told:
+        receipt._outcome()
+    assert told.value is not parts[1].error
+    assert receipt.stored() == {TopicPartition("t", 0): SentRows(1, 1, 1)}

@@ -217,3 +217,39 @@ def test_only_plain_bytes_are_taken_many_at_once(options: dict[str, Any], is_pla
     assert (made.prepare_values("t", [b"x"], 1) is not None) is is_plain
     assert made.prepare_values("t", [b"x", None], 1) is None
     assert made.prepare_values("t", [bytearray()], 1) is None
+
+
+class Asking:
+    """A serializer that has to ask somebody about what it has not seen yet."""
+
+    def __init__(self, *unseen: object, error: Exception | None = None) -> None:
+        self.unseen = unseen
+        self.error = error
+
+    def __call__(self, data: Any) -> bytes:
+        return str(data).encode()
+
+    def waits_to_serialize(self, topic: str, data: object) -> bool:
+        assert topic == "t"
+        if self.error is not None:
+            raise self.error
+        return data in self.unseen
+
+
+@pytest.mark.parametrize(("key", "value", "waits"), [("k", "v", False), ("new", "v", True), ("k", "new", True)])
+def test_who_has_to_ask_for_a_record_is_asked_before(key: str, value: str, waits: bool) -> None:
+    record = ProducerRecord("t", value, key)
+    both = intake(key_serializer=Asking("new"), value_serializer=Asking("new"))
+    assert both.may_wait and both.waits_to_serialize(record) is waits
+    one = intake(value_serializer=Asking("new"))
+    assert one.may_wait and one.waits_to_serialize(record) is (value == "new")
+    neither = intake(value_serializer=str.encode)
+    assert not neither.may_wait and not neither.waits_to_serialize(record)
+
+
+def test_a_serializer_that_fails_to_say_whether_it_waits() -> None:
+    failing = intake(key_serializer=Asking(), value_serializer=Asking(error=KeyError("oh")))
+    with pytest.raises(SerializationError, match="t: waits_to_serialize failed for the value: 'oh'"):
+        failing.waits_to_serialize(ProducerRecord("t", "v", "k"))
+    with pytest.raises(ClientError, match="mine"):
+        intake(key_serializer=Asking(error=ClientError("mine"))).waits_to_serialize(ProducerRecord("t", "v", "k"))

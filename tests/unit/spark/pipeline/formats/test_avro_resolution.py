@@ -236,9 +236,12 @@ def test_a_schema_of_another_type_is_a_column_value() -> None:
             "the record R contains itself",
         ),
         ('{"type": "record", "name": "R", "fields": []}', "has no fields"),
-        (
-            json.dumps(record(("f", logical("bytes", "decimal", precision=50)))),
-            "a decimal has a precision of 1 to 38, but there is one of 50",
+        *(
+            (
+                json.dumps(record(("f", logical("bytes", "decimal", precision=precision)))),
+                f"a decimal has a precision of 1 to 38, but there is one of {precision}",
+            )
+            for precision in (0, 39)
         ),
     ],
 )

@@ -1,0 +1,26 @@
+"""What a producer's engine makes of its settings."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+
+from ottla.client.aio.producer.engine import ProducerEngine
+from ottla.client.core.producer.options import ProducerSettings
+from tests.waiting import run_async
+
+
+@pytest.mark.parametrize(("linger_ms", "after_ms", "is_timed"), [(10, 9, False), (10, 10, True), (11, 0, True)])
+def test_timestamps_are_early_by_ten_milliseconds_at_most(linger_ms: int, after_ms: int, is_timed: bool) -> None:
+    """Within a batch that is sent soon the time is not asked for every value; in any other, it is."""
+
+    async def lane_length() -> int:
+        settings = ProducerSettings.parse({"bootstrap.servers": "x:1", "linger.ms": linger_ms})
+        box = ProducerEngine(settings, lock=nullcontext(), on_memory=lambda: None).accumulator
+        box.lanes = {}
+        assert box.append_sticky("t", (0,), 1, (None, b"v", (), 0), 15, 0) is not None
+        box.open_lane("t", 0, after_ms)
+        return box.lanes["t"].length
+
+    assert (run_async(lane_length()) < 0) == is_timed
