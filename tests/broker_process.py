@@ -12,13 +12,18 @@ import time
 from collections import deque
 from pathlib import Path
 
+from tests.ports import free_port
+
 START_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 30
 _LISTENING = re.compile(r"listening on \w+://([^:]+):(\d+)")
 
 
 class BrokerProcess:
-    """`python -m ottla start` with its data in `data_dir`. The port it got on its first start is kept on restarts.
+    """`python -m ottla start` with its data in `data_dir`.
+
+    Its port is kept on restarts, so it is none of those that the system gives to outgoing connections: a client that
+    tries again and again while nobody listens would get it one day, and be connected to itself.
 
     Of several listeners in `overrides`, `port` is the first one's.
     """
@@ -27,8 +32,11 @@ class BrokerProcess:
         self.data_dir = data_dir
         self.overrides = overrides or {}
         self.environment: dict[str, str] = {}
-        self.port = 0
+        self.prefix: list[str] = []
+        """A command that runs another, before the broker's."""
+        self.port = free_port()
         self.log_lines: deque[str] = deque(maxlen=1000)
+        self._tracebacks: list[str] = []
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
 
@@ -49,7 +57,7 @@ class BrokerProcess:
             "log.retention.check.interval.ms": "86400000",
             **self.overrides,
         }
-        command = [sys.executable, "-m", "ottla", "start"]
+        command = [*self.prefix, sys.executable, "-m", "ottla", "start"]
         for name, value in settings.items():
             command += ["--override", f"{name}={value}"]
         self._process = subprocess.Popen(
@@ -74,6 +82,8 @@ class BrokerProcess:
         assert process.stdout is not None
         for line in process.stdout:
             self.log_lines.append(line.rstrip("\n"))
+            if "Traceback" in line:
+                self._tracebacks.append(line)
             found = _LISTENING.search(line)
             if found and not listening.is_set():
                 self.port = int(found.group(2))
@@ -104,4 +114,4 @@ class BrokerProcess:
         return code
 
     def tracebacks(self) -> list[str]:
-        return [line for line in self.log_lines if "Traceback" in line]
+        return list(self._tracebacks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_clients_of_spark_left() -> Iterator[None]:
+    """Spark's side of Ottla keeps clients for whoever comes next in its process. Their brokers end with a module of
+    tests, and clients that look for them in vain would speak in the log of tests that have nothing to do with it."""
+    yield
+    connections = sys.modules.get("ottla.spark.connections")
+    if connections is not None:
+        for kept in (connections._admins, connections._idle_consumers):
+            while kept:
+                kept.popitem()[1].close()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Apache Kafka itself for tests: nodes in KRaft mode, from the jars of `scripts/fetch_kafka_tools.sh`."""
+"""Apache Kafka itself for tests: in KRaft mode or on ZooKeeper, from the jars of `scripts/fetch_kafka_tools.sh`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import BinaryIO, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -65,24 +66,22 @@ class KafkaProcess:
         return f"127.0.0.1:{self.sasl_port}"
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def _output(self) -> Path:
         return self.data_dir / "output.txt"
 
-    def start(self) -> KafkaProcess:
+    def start(self) -> Self:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         properties = self.data_dir / "server.properties"
         is_first = not properties.exists()
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
-        format_storage = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties), "-g"]
         with self._output.open("wb" if is_first else "ab") as output:
             if is_first:
-                subprocess.run(
-                    [*self._java("256m"), *format_storage],
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    timeout=START_TIMEOUT_S,
-                    check=True,
-                )
+                self._format(properties, output)
             self._process = subprocess.Popen(
                 [*self._java("512m"), "kafka.Kafka", str(properties)],
                 stdout=output,
@@ -91,6 +90,16 @@ class KafkaProcess:
             )
         self._wait_until_ready()
         return self
+
+    def _format(self, properties: Path, output: BinaryIO) -> None:
+        format_storage = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties), "-g"]
+        subprocess.run(
+            [*self._java("256m"), *format_storage],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=START_TIMEOUT_S,
+            check=True,
+        )
 
     def _java(self, heap: str) -> list[str]:
         return [*_JAVA, f"-Xmx{heap}", "-cp", f"{self._libs}/*"]
@@ -142,8 +151,10 @@ class KafkaProcess:
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
-    def stop(self) -> None:
+    def stop(self) -> int:
+        """Like `BrokerProcess`; Java's code for the end by a signal is none of failure."""
         self._end(signal.SIGTERM)
+        return 0
 
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
@@ -156,3 +167,22 @@ class KafkaProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(STOP_TIMEOUT_S)
+
+
+class KafkaOnZooKeeper(KafkaProcess):
+    """A broker of a cluster on ZooKeeper. `settings` are all it is given; `port` is that of its clients."""
+
+    def __init__(self, libs: Path, data_dir: Path, port: int, settings: dict[str, str]) -> None:
+        super().__init__(libs, data_dir, settings)
+        self.port = port
+        self.log_lines: tuple[str, ...] = ()
+
+    def tracebacks(self) -> list[str]:
+        """None: its log is not kept."""
+        return []
+
+    def _settings(self) -> dict[str, str]:
+        return self.overrides
+
+    def _format(self, properties: Path, output: BinaryIO) -> None:
+        """Only KRaft wants it."""

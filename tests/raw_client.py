@@ -19,9 +19,15 @@ class ConnectionClosedError(Exception):
 
 class RawClient:
     def __init__(
-        self, port: int, *, timeout_s: float = 20, client_id: str | None = "raw", source_host: str = "127.0.0.1"
+        self,
+        port: int,
+        *,
+        timeout_s: float = 20,
+        client_id: str | None = "raw",
+        host: str = "127.0.0.1",
+        source_host: str = "",
     ) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout_s, (source_host, 0))
+        self._socket = socket.create_connection((host, port), timeout_s, (source_host, 0))
         self._client_id = client_id
         self._correlation_id = 0
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.chaos import broker_rows, client_rows, disk_rows  # noqa: F401 (they add rows)
+from tests.cluster.chaos.java_writer import JavaWriter
 from tests.cluster.chaos.random_faults import run
 from tests.cluster.chaos.table import ROWS, play
 from tests.ports import free_ports
+from tests.waiting import repeat_until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -25,3 +29,29 @@ def test_what_is_acknowledged_survives_kills(tmp_path: Path) -> None:
     figures = run(tmp_path / "cluster", port=free_ports(3), seed=7, faults=2)
     assert figures.acknowledged > 100
     assert sum(figures.faults.values()) == 2
+
+
+def test_records_of_javas_producer_are_in_the_order_in_which_it_sent_them(tmp_path: Path) -> None:
+    """A request that timed out is sent again, and acknowledged after those behind it."""
+    writer = _writer_that_says(tmp_path, f"echo '{_success(0)}'; echo '{_success(2)}'; echo '{_success(1)}'")
+    repeat_until(lambda: len(writer.operations) == 3)
+    writer.finish()
+    assert [step.offset for operation in writer.operations for step in operation.sends()] == [0, 1, 2]
+
+
+def test_javas_producer_is_not_ended_before_it_has_written_something(tmp_path: Path) -> None:
+    writer = _writer_that_says(tmp_path, f"sleep 1; echo '{_success(0)}'; exec sleep 100")
+    writer.finish()
+    assert len(writer.operations) == 1 and writer.failures == []
+
+
+def _success(number: int) -> str:
+    return json.dumps({"name": "producer_send_success", "partition": 0, "value": f"7.{number}", "offset": number})
+
+
+def _writer_that_says(directory: Path, script: str) -> JavaWriter:
+    class Tools:
+        def start(self, *_: str) -> subprocess.Popen[str]:
+            return subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True)
+
+    return JavaWriter(Tools(), "nowhere:1", "plain", directory)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from ottla.base.types import Uuid
 from ottla.broker.node import Broker
 from ottla.net.connection import Connection
 from ottla.wire.apis import response_class
+from ottla.wire.apis.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.wire.apis.alter_partition import (
     AlterPartitionBrokerState,
     AlterPartitionRequest,
@@ -123,6 +124,10 @@ class Asker:
         response = await self.ask(to, ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch))
         return (response.error_code,)
 
+    async def producer_ids(self, to: Broker, broker_id: int, broker_epoch: int) -> tuple[int, ...]:
+        response = await self.ask(to, AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker_epoch))
+        return (response.error_code,)
+
     async def fetch(self, to: Broker | None = None, **given: Any) -> tuple[int, ...]:
         partition = FetchPartition(
             partition=0,
@@ -187,6 +192,9 @@ ISR: list[Row] = [
     ("shutdown not at the controller", lambda a: a.shutdown(_other(a, a.controller), 1, 1), (41,)),
     ("shutdown of an earlier life", lambda a: a.shutdown(a.controller, a.leader.broker_id, 0), (77,)),
     ("shutdown of nobody", lambda a: a.shutdown(a.controller, 9, 9), (8,)),
+    ("producer ids not of the controller", lambda a: a.producer_ids(_other(a, a.controller), 1, 1), (41,)),
+    ("producer ids in an earlier life", lambda a: a.producer_ids(a.controller, a.leader.broker_id, 0), (77,)),
+    ("producer ids for nobody", lambda a: a.producer_ids(a.controller, 9, 9), (102,)),
 ]
 FETCHES: list[Row] = [
     ("no replica", lambda a: a.fetch(replica=9), (OK, 75)),
@@ -238,5 +246,22 @@ def test_what_comes_too_late_too_early_or_from_nobody_changes_nothing(
             await send_some(producer, TOPIC, 20, "after")
         await cluster.in_sync(TOPIC, 1, *IDS)
         cluster.assert_identical(TOPIC, 1)
+
+    in_cluster(tmp_path, scenario)
+
+
+def test_a_block_of_producer_ids_belongs_to_one_broker(tmp_path: Path) -> None:
+    async def scenario(cluster: LocalCluster) -> None:
+        await cluster.create(TOPIC)
+        asker = Asker(cluster)
+        blocks = []
+        for broker in (asker.leader, asker.follower):
+            epoch = broker.orders.broker_epoch
+            request = AllocateProducerIdsRequest(broker_id=broker.broker_id, broker_epoch=epoch)
+            given = await asker.ask(asker.controller, request)
+            blocks.append(range(given.producer_id_start, given.producer_id_start + given.producer_id_len))
+        own = await asker.controller.producer_ids.next()
+        assert [len(block) for block in blocks] == [1000, 1000]
+        assert len({*blocks[0], *blocks[1], own}) == 2001
 
     in_cluster(tmp_path, scenario)

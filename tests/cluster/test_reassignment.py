@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import confluent_kafka
@@ -26,6 +27,7 @@ from tests.cluster.load import load
 from tests.cluster.local_cluster import LocalCluster, in_cluster, send_some
 from tests.ports import free_ports
 from tests.waiting import PATIENCE_S, repeat_until, until
+from tests.zookeeper_process import ZooKeeperProcesses
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -42,7 +44,7 @@ MEGABYTE = 1_000_000
 class Processes:
     """Three brokers, and a fourth that is not started yet."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, store: dict[str, str]) -> None:
         first = free_ports(4)
         self.directory = directory
         self.brokers = {
@@ -52,7 +54,7 @@ class Processes:
                     **SETTINGS,
                     "broker.id": str(broker_id),
                     "listeners": f"PLAINTEXT://127.0.0.1:{first + broker_id - 1}",
-                    "ottla.cluster.dir": str(directory),
+                    **store,
                 },
             )
             for broker_id in (1, 2, 3, 4)
@@ -79,11 +81,21 @@ class Processes:
         return {b for b in self.brokers if (self.directory / f"broker-{b}" / f"{topic}-{partition}").exists()}
 
 
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+@contextmanager
+def store_settings(kind: str, directory: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    if kind == "zookeeper":
+        zookeeper: ZooKeeperProcesses = request.getfixturevalue("zookeeper")
+        yield {"zookeeper.connect": zookeeper.new_cluster()}
+    else:
+        with served_store(directory):
+            yield {"ottla.cluster.dir": str(directory)}
+
+
+@pytest.fixture(scope="module", params=["served", "zookeeper"])
+def processes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     directory = tmp_path_factory.mktemp("cluster")
-    made = Processes(directory)
-    with served_store(directory):
+    with store_settings(request.param, directory, request) as settings:
+        made = Processes(directory, settings)
         try:
             for broker_id in (1, 2, 3):
                 made.brokers[broker_id].start()

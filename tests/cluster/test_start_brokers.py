@@ -15,6 +15,7 @@ import pytest
 from tests.cluster.load import load
 from tests.ports import free_ports
 from tests.waiting import PATIENCE_S, repeat_until
+from tests.zookeeper_process import ZooKeeperProcesses
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -84,9 +85,14 @@ def test_a_killed_broker_is_started_again_and_nothing_is_lost(tmp_path: Path) ->
     assert "Traceback" not in logs
 
 
-def test_a_rolling_restart_fails_no_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize("on_zookeeper", [False, True], ids=["without ZooKeeper", "on ZooKeeper"])
+def test_a_rolling_restart_fails_no_write(request: pytest.FixtureRequest, tmp_path: Path, on_zookeeper: bool) -> None:
     data, port = tmp_path / "cluster", free_ports(3)
-    with start(data, port, "--override", "min.insync.replicas=2") as process:
+    options = ["--override", "min.insync.replicas=2"]
+    if on_zookeeper:
+        zookeeper: ZooKeeperProcesses = request.getfixturevalue("zookeeper")
+        options += ["--override", f"zookeeper.connect={zookeeper.new_cluster()}"]
+    with start(data, port, *options) as process:
         try:
             servers = until_said(process, "bootstrap servers:").rsplit("bootstrap servers: ", 1)[1].strip()
             admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": servers})
@@ -145,10 +151,11 @@ def test_a_directory_that_another_cluster_uses_is_refused_in_a_sentence(tmp_path
 
 
 def test_a_port_that_is_taken_is_told_with_the_brokers_log(tmp_path: Path) -> None:
+    port = free_ports(3)
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        with start(tmp_path / "cluster", taken.getsockname()[1]) as process:
+        with start(tmp_path / "cluster", port) as process:
             output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert "broker 1 did not start" in output and "Traceback" not in output

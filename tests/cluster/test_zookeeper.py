@@ -6,15 +6,18 @@ import asyncio
 import json
 import logging
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 import ottla.aio as aio
-from ottla import ConfigChange, ConfigResource, NewTopic
+from ottla import ConfigChange, ConfigResource, ElectionType, NewTopic, Outcomes
 from ottla.base.errors import KafkaError, StartError
+from ottla.base.types import TopicPartition
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.node import Broker
 from ottla.broker.startup import start_broker
@@ -48,7 +51,9 @@ def nodes_of(connect: str) -> dict[str, tuple[int, bool, Any]]:
         text = None if text is None else re.sub(r'("(?:topic_id|id)":)"[\w-]{22}"', r'\1"<id>"', text)
         found[path] = (stat.version, stat.ephemeralOwner != 0, text if text is None else json.loads(text))
         for name in client.get_children(address.chroot + path):
-            walk(f"{path}/{name}")
+            # Brokers work on: a node may go while others are looked at.
+            with suppress(NoNodeError):
+                walk(f"{path}/{name}")
 
     try:
         walk("")
@@ -209,6 +214,47 @@ def test_without_zookeeper_nothing_is_decided_but_records_go_on(tmp_path: Path) 
         ensemble.kill()
 
 
+def test_whatever_is_asked_for_without_zookeeper_is_refused_by_its_name(tmp_path: Path) -> None:
+    """At once or after a third of a session: nobody has to wait for as long as a request may take."""
+    ensemble = ZooKeeperProcesses(tmp_path / "zookeeper")
+    ensemble.start()
+    moved, settings = TopicPartition("t", 0), ConfigChange("retention.ms", "86400000")
+    limit = ConfigChange("message.max.bytes", "5000000")
+
+    async def scenario(cluster: LocalCluster) -> None:
+        await cluster.create("t", partitions=3)
+        async with aio.Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+            await asyncio.to_thread(ensemble.kill)
+            for asked in (
+                admin.create_topics([NewTopic("u", 1, 3)]),
+                admin.delete_topics(["t"]),
+                admin.create_partitions({"t": 5}),
+                admin.incremental_alter_configs({ConfigResource.topic("t"): [settings]}),
+                admin.incremental_alter_configs({ConfigResource.broker(): [limit]}),
+                admin.incremental_alter_configs({ConfigResource.broker(2): [limit]}),
+                admin.alter_partition_reassignments({moved: [1, 2]}),
+                admin.elect_leaders([moved]),
+                admin.elect_leaders([moved], kind=ElectionType.UNCLEAN),
+                admin.elect_leaders(),
+            ):
+                outcomes: Outcomes[Any, Any] = await asked
+                assert len(outcomes.results) == 0
+                for error in outcomes.errors.values():
+                    assert re.search(r"ZooKeeper \(127\.0\.0\.1:\d+\) cannot be reached", error.message), error
+            # What brokers know they say.
+            assert (await admin.describe_configs([ConfigResource.topic("t")])).errors == {}
+            assert await admin.list_partition_reassignments() == {}
+            assert set(await admin.list_topics()) == {"t"}
+            await asyncio.to_thread(ensemble.start)
+            await until_created(admin, "u")
+            assert len((await admin.describe_topics(["t"]))["t"].partitions) == 3
+
+    try:
+        in_cluster(tmp_path, scenario, **cluster_settings(ensemble.new_cluster()))
+    finally:
+        ensemble.kill()
+
+
 async def until_created(admin: aio.Admin, topic: str) -> None:
     while True:
         try:
@@ -250,7 +296,10 @@ def test_who_may_not_join_is_told_why(zookeeper: ZooKeeperProcesses, tmp_path: P
         of_other = LocalCluster(tmp_path / "other", **cluster_settings(other))
         await of_other.start(1)
         try:
-            assert "cluster" in await refusal(other, directory, broker_id="3")
+            assert await refusal(other, directory, broker_id="3") == (
+                f"the log directory {directory} belongs to cluster {cluster.controller.cluster_id}, "
+                f"this cluster is {of_other.brokers[1].cluster_id}"
+            )
         finally:
             await of_other.end()
 
@@ -269,7 +318,7 @@ def test_nodes_that_cannot_be_understood_cost_their_own_topic_only(
     connect = zookeeper.new_cluster()
 
     async def scenario(cluster: LocalCluster) -> None:
-        for topic in ("good", "old", "bad", "worse"):
+        for topic in ("good", "old", "older", "bad", "worse", "empty", "deep"):
             await cluster.create(topic)
         await asyncio.to_thread(damage, connect)
         caplog.set_level(logging.ERROR)
@@ -277,14 +326,27 @@ def test_nodes_that_cannot_be_understood_cost_their_own_topic_only(
         await cluster.stop(first.broker_id)
         await until(lambda: any(broker.controller.is_active for broker in cluster.brokers.values()))
         await cluster.start(first.broker_id)
-        assert cluster.controller.controller.state.topics.keys() == {"good", "old"}
+        assert cluster.controller.controller.state.topics.keys() == {"good", "old", "older"}
+        assert set(cluster.controller.controller.state.brokers) == set(IDS)
         said = caplog.text
         assert "topic 'bad' is set aside until its node is mended: /brokers/topics/bad: it holds no JSON" in said
         assert "/brokers/topics/worse/partitions/0/state: its isr are not lists of numbers" in said
+        assert "/brokers/topics/empty: its partition 0 has no replicas" in said
+        assert "/brokers/topics/deep: it holds no JSON: it is nested too deeply" in said
+        assert "topic 'no name' is set aside until its node is mended: /brokers/topics/no name: " in said
+        assert "broker 77 is left out, for its node /brokers/ids/77 cannot be used: it holds no JSON object" in said
+        assert "broker 78 is left out, for its node /brokers/ids/78 cannot be used: its endpoints are no list" in said
+        assert "the settings in /config/topics/good are left out, for they cannot be used: its config is no" in said
+        assert "settings of topic old are left out, for they cannot be used: unknown topic setting colour" in said
+        assert "a stored setting of all brokers is left out, for it cannot be used: unknown broker setting" in said
+        returned = cluster.brokers[first.broker_id]
+        assert returned.dynamic_configs.log_config("old").max_message_bytes == 5000
+        assert returned.config.integer("log.cleaner.threads") == 2
         async with cluster.producer() as producer:
-            for topic in ("good", "old"):
+            for topic in ("good", "old", "older"):
                 await send_some(producer, topic, 10, "x")
-        await cluster.in_sync("good", 1, *IDS)
+        for topic in ("good", "old", "older"):
+            await cluster.in_sync(topic, 1, *IDS)
         async with aio.Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
             with pytest.raises(KafkaError, match="cannot be used until its node in the metadata store is mended"):
                 (await admin.create_topics([NewTopic("bad", 1, 3)])).check()
@@ -305,8 +367,20 @@ def damage(connect: str) -> None:
         content = json.loads(client.get(f"{topics}/old")[0])
         old = {"version": 1, "partitions": content["partitions"], "colour": "green"}
         client.set(f"{topics}/old", json.dumps(old).encode())
+        older = {"version": 2, "partitions": content["partitions"], "adding_replicas": {}, "removing_replicas": {}}
+        client.set(f"{topics}/older", json.dumps(older).encode())
+        client.set(f"{topics}/empty", b'{"version":1,"partitions":{"0":[]}}')
+        client.set(f"{topics}/deep", b"[" * 100_000)
+        client.create(f"{topics}/no name", json.dumps(old).encode())
         client.set(f"{address.chroot}/config/topics/good", b"{}")
+        settings = {"version": 1, "config": {"colour": "green", "max.message.bytes": "5000"}}
+        client.set(f"{address.chroot}/config/topics/old", json.dumps(settings).encode())
+        settings = {"version": 1, "config": {"colour": "green", "log.cleaner.threads": "2"}}
+        client.create(f"{address.chroot}/config/brokers/<default>", json.dumps(settings).encode())
         client.create(f"{address.chroot}/brokers/ids/77", b"[]", ephemeral=False)
+        client.create(f"{address.chroot}/brokers/ids/78", b'{"endpoints":5}', ephemeral=False)
+        client.create(f"{address.chroot}/isr_change_notification/isr_change_0000009999", b"nonsense")
+        client.create(f"{address.chroot}/log_dir_event_notification/log_dir_event_0000009999", b"{}")
         client.create(f"{address.chroot}/config/changes/config_change_0000009999", b'{"version":2}')
     finally:
         client.stop()

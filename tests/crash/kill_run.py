@@ -32,6 +32,8 @@ SETTINGS = {
     "log.index.interval.bytes": str(INDEX_INTERVAL_BYTES),
     "log.index.size.max.bytes": "65536",
     "replica.high.watermark.checkpoint.interval.ms": "150",
+    "log.flush.offset.checkpoint.interval.ms": "150",
+    "log.flush.start.offset.checkpoint.interval.ms": "150",
     "log.cleaner.enable": "false",  # all that was acknowledged is looked for
 }
 TOPICS: dict[str, dict[str, str]] = {

@@ -53,7 +53,17 @@ def persist(call: Callable[[], None], deadline_s: float) -> None:
 class TransactionLoad:
     """One transactional producer, replaced by another with the same id whenever it cannot go on."""
 
-    def __init__(self, name: str, bootstrap: str, topic: str, partitions: int, per_partition: int, seed: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        per_partition: int,
+        seed: int,
+        pause_s: float = 0.0,
+    ) -> None:
+        """`pause_s` is the rest between two transactions."""
         self.history: list[Operation] = []
         self.records = 0
         self.failures: list[str] = []
@@ -63,6 +73,7 @@ class TransactionLoad:
         self._partitions = partitions
         self._per_partition = per_partition
         self._rng = random.Random(seed)
+        self._pause_s = pause_s
         self._lives = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -85,6 +96,7 @@ class TransactionLoad:
             while not self._stop.is_set():
                 try:
                     self._one_transaction(producer)
+                    self._stop.wait(self._pause_s)
                 except GaveUpError:
                     producer = self._new_producer()
         except Exception as e:

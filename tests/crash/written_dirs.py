@@ -26,6 +26,8 @@ SETTINGS = {
     "log.index.size.max.bytes": "4096",
     "log.flush.interval.messages": "1",
     "replica.high.watermark.checkpoint.interval.ms": "100",
+    "log.flush.offset.checkpoint.interval.ms": "100",
+    "log.flush.start.offset.checkpoint.interval.ms": "100",
 }
 _BATCHES = 40
 _RECORDS_PER_BATCH = 3

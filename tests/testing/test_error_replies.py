@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from ottla.base.errors import ERRORS
 from ottla.broker.handlers import client_handlers
 from ottla.testing import ApiKey, EmbeddedBroker, ErrorCode
 from ottla.wire.apis import request_class, response_class
+from ottla.wire.apis.create_topics import CreateTopicsResponse
 from ottla.wire.apis.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.wire.apis.produce import ProduceRequest
@@ -70,6 +72,16 @@ def test_the_error_is_in_the_reply_of_every_version(broker: EmbeddedBroker, api:
     with RawClient(broker.port) as client, broker.faults.error(api, WANTED, times=None, applied=applied):
         found = {version: error_codes(client.call(request_of(api, version), version)) for version in served}
     assert {version: codes for version, codes in found.items() if set(codes) - {0} != {WANTED}} == {}
+
+
+def test_where_a_reply_has_room_for_a_message_it_says_what_the_error_means(broker: EmbeddedBroker) -> None:
+    meaning = ERRORS[WANTED].message
+    assert meaning
+    with RawClient(broker.port) as client, broker.faults.error(ApiKey.CREATE_TOPICS, WANTED, times=None):
+        new = client.call(request_of(ApiKey.CREATE_TOPICS, 5), 5)
+        old = client.call(request_of(ApiKey.CREATE_TOPICS, 2), 2)
+    assert isinstance(new, CreateTopicsResponse) and isinstance(old, CreateTopicsResponse)
+    assert [(topic.error_code, topic.error_message) for topic in (*new.topics, *old.topics)] == [(WANTED, meaning)] * 2
 
 
 def test_an_answer_that_cannot_be_left_out_is_whole_beside_its_error(broker: EmbeddedBroker) -> None:

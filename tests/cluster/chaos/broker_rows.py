@@ -126,7 +126,7 @@ def hold_follower(scene: Scene) -> None:
         load.wait_for_more()
 
 
-@row("F07", "a follower that cannot reach a leader, but everybody else", gap_s_max=15)
+@row("F07", "a follower that cannot reach a leader, but everybody else", gap_s_max=15, is_of_network=True)
 def cut_follower(scene: Scene) -> None:
     cluster = scene.cluster(**_SLOW_SESSION)
     with scene.load(cluster) as load:
@@ -149,7 +149,7 @@ def cut_follower(scene: Scene) -> None:
         assert [each.leader_epoch for each in after] == [each.leader_epoch for each in before], "somebody was elected"
 
 
-@row("F08", "a leader that is cut off from both followers acknowledges nothing")
+@row("F08", "a leader that is cut off from both followers acknowledges nothing", is_of_network=True)
 def cut_leader(scene: Scene) -> None:
     cluster = scene.cluster(**_SLOW_SESSION)
     with scene.load(cluster) as load:

@@ -283,7 +283,7 @@ def _committed(cluster: Cluster, partitions: int) -> list[int]:
 
 @row("T08", "kill -9 of the group coordinator while members join: one owner each, no commit goes back")
 def killed_group_coordinator(scene: Scene) -> None:
-    cluster, ledger = scene.cluster(), Ledger()
+    cluster, ledger = scene.cluster(zookeeper=scene.zookeeper()), Ledger()
     cluster.create(TOPIC, 6)
     write_records(cluster.servers, TOPIC, 6, 200)
     members = [ThreadMember(_seat(cluster, f"m{number}"), ledger) for number in range(2)]
@@ -307,12 +307,13 @@ def killed_group_coordinator(scene: Scene) -> None:
         member.leave()
     assert all(len(values) == 200 for values in ledger.consumed().values())
     scene.figures = Figures(1200)
-    scene.note = f"settled after {longest_s:.1f} s at most, {len(ledger.read_again())} records read again"
+    scene.took("settled, at most, after", longest_s, 30)
+    scene.note += f", {len(ledger.read_again())} records read again"
 
 
 @row("T09", "the group coordinator and a static member are restarted: nobody else notices")
 def restarted_with_static_members(scene: Scene) -> None:
-    cluster, ledger = scene.cluster(), Ledger()
+    cluster, ledger = scene.cluster(zookeeper=scene.zookeeper()), Ledger()
     cluster.create(TOPIC, 4)
     write_records(cluster.servers, TOPIC, 4, 50)
     stays = ThreadMember(_seat(cluster, "stays", instance_id="one", session_timeout_ms=30_000), ledger)

@@ -18,14 +18,14 @@ from ottla.metadata.served.server import StoreServer
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker_process import BrokerProcess
 from tests.cluster.chaos.links import Links
-from tests.ports import free_ports
+from tests.kafka_process import KafkaOnZooKeeper
 from tests.raw_client import ConnectionClosedError, RawClient
 from tests.waiting import PATIENCE_S, repeat_until
 from tests.zookeeper_process import ZooKeeperProcesses
 
 IDS = (1, 2, 3)
-ZOOKEEPER = 0
-"""Its number in `links.cut`."""
+CLIENTS = 0
+"""Their number in `links.cut`."""
 SETTINGS = {
     "min.insync.replicas": "2",
     "replica.lag.time.max.ms": "2000",
@@ -40,59 +40,54 @@ SETTINGS = {
 }
 
 
+Member = BrokerProcess | KafkaOnZooKeeper
+
+
 class Cluster:
     """`brokers` by id, each a process. Their metadata store is served by this process, or is `zookeeper`."""
 
     def __init__(
-        self, directory: Path, settings: dict[str, str] | None = None, zookeeper: ZooKeeperProcesses | None = None
+        self,
+        directory: Path,
+        settings: dict[str, str] | None = None,
+        zookeeper: ZooKeeperProcesses | None = None,
+        *,
+        links: Links,
     ) -> None:
         self.directory = directory
         directory.mkdir(parents=True)
         self.zookeeper = zookeeper
-        nodes = 0 if zookeeper is None else len(zookeeper.servers)
-        to_zookeeper = free_ports(nodes * len(IDS)) if nodes else 0
-        self._to_zookeeper = {
-            broker_id: range(to_zookeeper + place * nodes, to_zookeeper + (place + 1) * nodes)
-            for place, broker_id in enumerate(IDS)
-        }
-        port = free_ports(3 * len(IDS))
-        self.ports = {broker_id: port + place for place, broker_id in enumerate(IDS)}
-        self._internal = {broker_id: port + 3 + place for place, broker_id in enumerate(IDS)}
-        self._proxied = {broker_id: port + 6 + place for place, broker_id in enumerate(IDS)}
-        self.links = Links()
+        self.links = links
         self.brokers = {broker_id: self._broker(broker_id, settings or {}) for broker_id in IDS}
         self._held: set[int] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="store", daemon=True)
 
-    def _broker(self, broker_id: int, settings: dict[str, str]) -> BrokerProcess:
-        own, inner, proxied = (f"127.0.0.1:{ports[broker_id]}" for ports in (self.ports, self._internal, self._proxied))
-        return BrokerProcess(
+    def _broker(self, broker_id: int, settings: dict[str, str]) -> Member:
+        broker = BrokerProcess(
             self.data_of(broker_id),
             {
                 **SETTINGS,
                 **settings,
                 "broker.id": str(broker_id),
-                "listeners": f"PLAINTEXT://{own},INTERNAL://{inner}",
-                "advertised.listeners": f"PLAINTEXT://{own},INTERNAL://{proxied}",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
-                "inter.broker.listener.name": "INTERNAL",
+                **self.links.listeners(broker_id),
                 **self._store_settings(broker_id),
             },
         )
+        broker.prefix = self.links.command(broker_id)
+        return broker
 
     def _store_settings(self, broker_id: int) -> dict[str, str]:
         if self.zookeeper is None:
             return {"ottla.cluster.dir": str(self.directory)}
-        addresses = ",".join(f"127.0.0.1:{port}" for port in self._to_zookeeper[broker_id])
-        return {"zookeeper.connect": f"{addresses}/kafka"}
+        return {"zookeeper.connect": f"{self.links.zookeepers(broker_id)}/kafka"}
 
     def data_of(self, broker_id: int) -> Path:
         return self.directory / f"broker-{broker_id}"
 
     @property
     def servers(self) -> str:
-        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+        return self.links.servers
 
     # Life and death
 
@@ -100,12 +95,7 @@ class Cluster:
         self._thread.start()
         if self.zookeeper is None:
             self._store = self._call(StoreServer.start(self.directory))
-        else:
-            for broker_id in IDS:
-                for server, port in zip(self.zookeeper.servers, self._to_zookeeper[broker_id], strict=True):
-                    self._call(self.links.open_for((broker_id, ZOOKEEPER), port, server.port))
-        for broker_id in IDS:
-            self._call(self.links.open(broker_id, self._proxied[broker_id], self._internal[broker_id]))
+        self._call(self.links.open())
         self.start(*IDS)
 
     def end(self) -> None:
@@ -114,9 +104,9 @@ class Cluster:
             return
         for broker_id in list(self._held):
             self.resume(broker_id)
-        self.links.cut = set()
+        self.links.cut, self.links.loss, self.links.bytes_per_s = set(), 0.0, {}
         with ThreadPoolExecutor() as threads:
-            list(threads.map(BrokerProcess.stop, self.brokers.values()))
+            list(threads.map(lambda broker: broker.stop(), self.brokers.values()))
         if self.zookeeper is None:
             self._call(self._store.close())
         self._loop.call_soon_threadsafe(self.links.close)
@@ -145,30 +135,48 @@ class Cluster:
         self._held.discard(broker_id)
         os.kill(self.brokers[broker_id].pid, signal.SIGCONT)
 
+    def to_zookeeper(self, broker_id: int) -> set[tuple[int, int]]:
+        """Links of a broker to all servers, to be cut."""
+        assert self.zookeeper is not None
+        return {(broker_id, -server.number) for server in self.zookeeper.servers}
+
     # What brokers say
 
-    def create(self, topic: str, partitions: int, **configs: str) -> None:
+    def raw_client(self, broker_id: int, timeout_s: float = 20) -> RawClient:
+        """Of a broker that answers whatever becomes of the network."""
+        host, port = self.links.address(broker_id)
+        return RawClient(port, host=host, timeout_s=timeout_s)
+
+    def create(self, topic: str, partitions: int, ask: Iterable[int] = IDS, **configs: str) -> None:
+        """All of `ask` have to be in sync."""
+        asked = tuple(ask)
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         config = {name.replace("_", "."): value for name, value in configs.items()}
-        new = confluent_kafka.admin.NewTopic(topic, num_partitions=partitions, replication_factor=3, config=config)
+        new = confluent_kafka.admin.NewTopic(
+            topic, num_partitions=partitions, replication_factor=len(asked), config=config
+        )
         admin.create_topics([new])[topic].result(PATIENCE_S)
-        self.wait_until_well(topic)
+        self.wait_until_well(topic, ask=asked)
 
-    def controller(self) -> int:
-        return self._metadata(None, IDS).controller_id
+    def controller(self, ask: Iterable[int] = IDS) -> int:
+        return self._metadata([], ask).controller_id
+
+    def view(self, broker_id: int) -> str:
+        """All that one broker tells clients of the cluster."""
+        return repr(self._metadata(None, [broker_id]))
 
     def describe(self, topic: str, ask: Iterable[int] = IDS) -> list[Any]:
         """Partitions of Metadata, with leaders, epochs and in-sync sets, as the first broker that answers says."""
-        response = self._metadata(topic, ask)
+        response = self._metadata([topic], ask)
         partitions = response.topics[0].partitions if response.topics else []
         return sorted(partitions, key=lambda partition: partition.partition_index)
 
-    def _metadata(self, topic: str | None, ask: Iterable[int]) -> MetadataResponse:
-        """What the first broker says that says something; nothing if none does."""
-        asked = [] if topic is None else [MetadataRequestTopic(name=topic)]
+    def _metadata(self, topics: list[str] | None, ask: Iterable[int]) -> MetadataResponse:
+        """What the first broker says that says something; nothing if none does. None asks for all topics."""
+        asked = None if topics is None else [MetadataRequestTopic(name=topic) for topic in topics]
         for broker_id in ask:
             try:
-                with RawClient(self.ports[broker_id], timeout_s=2) as client:
+                with self.raw_client(broker_id, timeout_s=2) as client:
                     response = client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 9)
                     assert isinstance(response, MetadataResponse)
             except (OSError, ConnectionClosedError):
@@ -199,14 +207,15 @@ class Cluster:
         asked = tuple(ask)
         repeat_until(lambda: self.isr(topic, partition, asked) == members, short_sleep)
 
-    def wait_until_well(self, *topics: str) -> None:
-        """Until every copy of every partition is in sync, as all brokers see it."""
+    def wait_until_well(self, *topics: str, ask: Iterable[int] = IDS) -> None:
+        """Until every copy of every partition is in sync, as all that are asked see it."""
+        asked = set(ask)
 
         def is_well() -> bool:
             for topic in topics:
-                for broker_id in IDS:
+                for broker_id in asked:
                     found = self.describe(topic, [broker_id])
-                    if not found or any(set(each.isr_nodes) != set(IDS) for each in found):
+                    if not found or any(set(each.isr_nodes) != asked for each in found):
                         return False
             return True
 

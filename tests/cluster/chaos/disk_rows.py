@@ -155,7 +155,7 @@ def _whole_batches(content: bytes) -> list[tuple[int, int]]:
 
 @row("D05", "power cut of the last broker in sync: what is lost is said, and all copies agree")
 def power_cut_of_the_last(scene: Scene) -> None:
-    cluster = scene.cluster()
+    cluster = scene.cluster(zookeeper=scene.zookeeper())
     cluster.create(PLAIN, 1)
     sent = _produce(cluster, [f"v{number}" for number in range(2000)])
     last = cluster.leader(PLAIN)
@@ -173,6 +173,10 @@ def power_cut_of_the_last(scene: Scene) -> None:
     assert found == sent[: len(found)], "what is left is not the beginning"
     said = [line for broker in cluster.brokers.values() for line in broker.log_lines if "were committed" in line]
     assert not lost or said, f"{lost} records were lost and nobody said so"
+    doubts = f"broker {last} was not stopped cleanly and leads"
+    warned = [line for broker in cluster.brokers.values() for line in broker.log_lines if doubts in line]
+    assert warned, "whoever elected it has not said what that may cost"
+    assert not any(f"broker {other} was not" in line for other in others for line in warned)
     cluster.end()
     scene.figures = Figures(len(sent), batches=same_batches(cluster, PLAIN, 0))
     scene.note = f"{forgotten} bytes forgotten, {lost} acknowledged records lost, said {len(said)} times"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.checker import Operation, Outcome, Send
 from tests.interop.kafka_tools import KafkaTools
-from tests.waiting import PATIENCE_S, join
+from tests.waiting import PATIENCE_S, join, repeat_until
 
 _CLASS = "org.apache.kafka.tools.VerifiableProducer"
 _SETTINGS = "enable.idempotence=true\nretries=2147483647\ndelivery.timeout.ms=600000\nrequest.timeout.ms=10000\n"
@@ -43,10 +43,20 @@ class JavaWriter:
 
     def finish(self) -> None:
         """It still sends what it has begun."""
+        # Its very first send waits for metadata; ended in the middle of that, it calls the record failed.
+        repeat_until(lambda: bool(self.operations or self.failures))
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(PATIENCE_S)
         join(self._thread)
+        # It tells of records as they are acknowledged. One whose request has timed out is sent again, and acknowledged
+        # after those that were sent behind it.
+        self.operations.sort(key=_number)
 
     def kill(self) -> None:
         self._process.kill()
         self._process.wait(PATIENCE_S)
+
+
+def _number(operation: Operation) -> int:
+    (send,) = operation.sends()
+    return int(send.value.rpartition(".")[2])

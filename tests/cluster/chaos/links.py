@@ -1,78 +1,39 @@
-"""The network between brokers: a proxy before each one's inter-broker listener, which can hold back who connects; and
-between brokers and ZooKeeper, where each broker has a proxy of its own."""
+"""What a row may do to the network, and what a cluster has to know of it, whatever the network is made of."""
 
 from __future__ import annotations
 
-import asyncio
-import struct
-from contextlib import suppress
+from typing import Protocol
 
-_HEAD = struct.Struct(">ihhih")
-_PIECE_BYTES = 1 << 16
-_LOOK_S = 0.02
+Link = tuple[int, int]
+"""Who connects, and to whom. Brokers have their ids, ZooKeeper's servers negative numbers, and all clients one."""
 
 
-class Links:
-    """Runs on an event loop. A link that is cut loses nothing and delivers nothing: as if packets were dropped."""
+class Links(Protocol):
+    """Any thread may assign to the attributes; only whole new values are ever assigned."""
 
-    def __init__(self) -> None:
-        self.cut: set[tuple[int, int]] = set()
-        """Pairs of who connects and to whom. Only a new set is ever assigned, so any thread may do it."""
-        self._servers: list[asyncio.Server] = []
+    cut: set[Link]
+    """Of connections over these links no packet arrives, in either direction."""
+    loss: float
+    """The share of packets that are lost, on all links. TCP sends them again, so what a link carries comes late."""
+    bytes_per_s: dict[Link, int]
+    """Of links that are slow, in each direction."""
 
-    async def open(self, broker_id: int, port: int, target_port: int) -> None:
-        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(OSError, asyncio.IncompleteReadError):
-                await self._forward(broker_id, target_port, reader, writer)
-            writer.close()
+    async def open(self) -> None: ...
 
-        self._servers.append(await asyncio.start_server(accepted, "127.0.0.1", port))
+    def close(self) -> None: ...
 
-    async def open_for(self, link: tuple[int, int], port: int, target_port: int) -> None:
-        """A proxy that only the first of the pair knows of."""
+    @property
+    def servers(self) -> str:
+        """Where clients find the brokers."""
 
-        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(OSError):
-                await self._join(link, target_port, b"", reader, writer)
-            writer.close()
+    def address(self, broker_id: int) -> tuple[str, int]:
+        """Where a broker answers whatever becomes of the network: for who judges it."""
 
-        self._servers.append(await asyncio.start_server(accepted, "127.0.0.1", port))
+    def listeners(self, broker_id: int) -> dict[str, str]:
+        """A broker's settings."""
 
-    def close(self) -> None:
-        for server in self._servers:
-            server.close()
+    def zookeepers(self, broker_id: int) -> str:
+        """Addresses, as this broker reaches them."""
 
-    async def _forward(
-        self, broker_id: int, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        head = await reader.readexactly(_HEAD.size)
-        name = await reader.readexactly(_HEAD.unpack(head)[-1])
-        link = (int(name.rpartition(b"-")[2]), broker_id)
-        await self._join(link, port, head + name, reader, writer)
-
-    async def _join(
-        self, link: tuple[int, int], port: int, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        back_reader, back_writer = await asyncio.open_connection("127.0.0.1", port)
-        try:
-            await self._while_cut(link)
-            back_writer.write(first)
-            ways = [
-                asyncio.create_task(self._pump(link, reader, back_writer)),
-                asyncio.create_task(self._pump(link, back_reader, writer)),
-            ]
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in ways:
-                way.cancel()
-        finally:
-            back_writer.close()
-
-    async def _pump(self, link: tuple[int, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(_PIECE_BYTES):
-            await self._while_cut(link)
-            writer.write(data)
-            await writer.drain()
-
-    async def _while_cut(self, link: tuple[int, int]) -> None:
-        while link in self.cut:
-            await asyncio.sleep(_LOOK_S)
+    def command(self, node: int) -> list[str]:
+        """What starts a broker's or a ZooKeeper's command line where that node is."""

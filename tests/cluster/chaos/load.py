@@ -18,7 +18,7 @@ from tests.crash.log_files import parse_batches
 from tests.crash.transaction_load import CommittedReader, TransactionLoad
 from tests.interop.kafka_tools import KafkaTools
 from tests.interop.transactions.raw_producer import fetch
-from tests.raw_client import ConnectionClosedError, RawClient
+from tests.raw_client import ConnectionClosedError
 from tests.waiting import PATIENCE_S, join, repeat_until
 
 PLAIN, IN_TRANSACTIONS = "plain", "in-transactions"
@@ -41,13 +41,16 @@ class Figures:
 class Writer:
     """Sends numbered values to one partition, a few at a time, until it is told to stop."""
 
-    def __init__(self, name: str, partition: int, servers: str, topic: str = PLAIN) -> None:
+    def __init__(self, name: str, partition: int, servers: str, topic: str = PLAIN, pause_s: float = 0.0) -> None:
         self.operations: list[Operation] = []
         self.acknowledged_at_s: list[float] = []
+        self.waited_s: list[float] = []
+        """For each of these acknowledgements."""
         self.partition = partition
         self._name = name
         self._topic = topic
         self._servers = servers
+        self._pause_s = pause_s
         self._is_over = threading.Event()
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -64,6 +67,7 @@ class Writer:
                 number += len(values)
                 if not self._send(producer, f"{self._name}/{life}", values):
                     break
+                self._is_over.wait(self._pause_s)
             producer.flush(PATIENCE_S)
 
     def _new_producer(self) -> confluent_kafka.Producer:
@@ -81,6 +85,7 @@ class Writer:
     def _send(self, producer: confluent_kafka.Producer, process: str, values: list[str]) -> bool:
         """False if the producer is of no more use."""
         told: dict[str, int | None] = {}
+        began_s = time.monotonic()
 
         def on_delivery(error: object, message: confluent_kafka.Message) -> None:
             told[message.value().decode()] = None if error is not None else message.offset()
@@ -95,7 +100,9 @@ class Writer:
             self.operations.append(Operation(process, outcome, [Send(key, value, offset)]))
         is_well = len(told) == len(values) and None not in told.values()
         if is_well:
-            self.acknowledged_at_s.append(time.monotonic())
+            now_s = time.monotonic()
+            self.waited_s.append(now_s - began_s)
+            self.acknowledged_at_s.append(now_s)
         return is_well
 
 
@@ -109,18 +116,23 @@ class Load:
         transactions: bool = False,
         seed: int = 0,
         is_damaged: bool = False,
+        pause_s: float = 0.0,
         java: KafkaTools | None = None,
     ) -> None:
-        """`is_damaged`: records were destroyed on purpose, so some may be missing; none may be wrong."""
+        """`is_damaged`: records were destroyed on purpose, so some may be missing; none may be wrong. `pause_s`: how
+        long a writer rests between two rounds."""
         self.cluster = cluster
         self.figures = Figures()
-        self.writers = [Writer(f"w{n}", n % PARTITIONS, cluster.servers) for n in range(PARTITIONS * 2)]
+        self.writers = [
+            Writer(f"w{n}", n % PARTITIONS, cluster.servers, pause_s=pause_s) for n in range(PARTITIONS * 2)
+        ]
         self.topics = [PLAIN]
         self.transactions: list[TransactionLoad] = []
         if transactions:
             self.topics.append(IN_TRANSACTIONS)
             self.transactions = [
-                TransactionLoad(f"t{n}", cluster.servers, IN_TRANSACTIONS, PARTITIONS, 4, seed + n) for n in range(2)
+                TransactionLoad(f"t{n}", cluster.servers, IN_TRANSACTIONS, PARTITIONS, 4, seed + n, pause_s)
+                for n in range(2)
             ]
         self._is_damaged = is_damaged
         self._java_tools = java
@@ -172,7 +184,7 @@ class Load:
             transaction.ask_to_finish()
         if self._java is not None:
             self._java.finish()
-            assert self._java.failures == []
+            assert self._java.failures == [], self._java.failures[:3]
         join(*(writer.thread for writer in self.writers))
         for transaction in self.transactions:
             transaction.finish()
@@ -237,7 +249,7 @@ def wait_until_all_have_ended(cluster: Cluster, topic: str, partitions: int) -> 
 
         def has_ended(partition: int = number) -> bool:
             try:
-                with RawClient(cluster.ports[cluster.leader(topic, partition)]) as client:
+                with cluster.raw_client(cluster.leader(topic, partition)) as client:
                     found = fetch(client, topic, partition=partition)
             except (OSError, ConnectionClosedError):
                 return False

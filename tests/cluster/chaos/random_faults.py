@@ -1,4 +1,4 @@
-"""F20: `ottla start --brokers 3`, as a user runs it, and faults of all kinds at seeded moments.
+"""F21: `ottla start --brokers 3`, as a user runs it, and faults of all kinds at seeded moments.
 
 Writers are librdkafka's, idempotent with acks=all. A history of all they were told, and of what a last reader finds, is
 judged by the checker; then the copies of every partition are compared byte by byte.
@@ -210,7 +210,7 @@ def _judge(cluster: Cluster, writers: list[Writer], history: list[Operation], fi
     assert "Traceback" not in logs, logs[max(0, logs.index("Traceback") - 500) :][:3000]
 
 
-@row("F20", "a seeded mix of kills, holds and stops under load")
+@row("F21", "a seeded mix of kills, holds and stops of `ottla start --brokers 3`, under load")
 def random_mix(scene: Scene) -> None:
     figures = run(scene.directory / "cluster", port=free_ports(3), seed=scene.seed, faults=FAULTS_OF_RUN)
     scene.figures = TableFigures(figures.acknowledged, figures.unknown, figures.longest_gap_s, figures.batches)

@@ -51,5 +51,5 @@ class RoutedClient(RawClient):
     def _client(self, broker_id: int) -> RawClient:
         client = self._clients.get(broker_id)
         if client is None:
-            client = self._clients[broker_id] = RawClient(self._cluster.ports[broker_id])
+            client = self._clients[broker_id] = self._cluster.raw_client(broker_id)
         return client

@@ -13,8 +13,8 @@ from functools import partial
 from ottla.testing.sim.world import Outcome, simulate, try_seed
 
 EVENTS = 20_000
-_SEEDS_PER_PROCESS = 50
-"""What brokers that were killed leave in memory is never collected, so processes are made anew now and then."""
+_SEEDS_PER_PROCESS = 20
+"""What killed brokers leave in memory, and open, is never collected, so processes are made anew now and then."""
 _SHOWN_EVERY = 50
 
 

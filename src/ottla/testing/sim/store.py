@@ -144,8 +144,8 @@ class SimStore:
             raise StoreFailedError("the reply was lost")
         return result
 
-    def watch(self, path: str, watcher: Watcher) -> Callable[[], None]:
-        return self._watchers.add(path, watcher)
+    def watch(self, path: str, watcher: Watcher, *, depth: int | None = None) -> Callable[[], None]:
+        return self._watchers.add(path, watcher, depth)
 
     def on_session(self, listener: SessionListener) -> None:
         self._listeners.append(listener)
