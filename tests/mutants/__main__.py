@@ -11,17 +11,18 @@ import argparse
 import difflib
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from tests.mutants.operators import apply
+from tests.mutants.operators import apply, edits_of
 from tests.mutants.runner import Copy, Outcome, Run, preload, wait_for
 from tests.mutants.selection import (
     EQUIVALENT,
@@ -99,6 +100,18 @@ class Bench:
         self._keep_busy(next_run, done)
         return outcomes
 
+    def uncalled(self, paths: Sequence[Path]) -> Counter[Function]:
+        """Functions that no test of their own layer calls, by how many mistakes could be made in them."""
+        self._trace({file for path in paths for file in own_tests(path)})
+        found: Counter[Function] = Counter()
+        for path in paths:
+            traces = [self._traces[file] for file in own_tests(path) if file in self._traces]
+            called = self._imported.union(*(trace.callers for trace in traces))
+            source = source_of(path)
+            names = (function_around(source, edit.line) for edit in edits_of(source))
+            found.update((str(path), name) for name in names if name is not None and (str(path), name) not in called)
+        return found
+
     def failing_anyway(self) -> list[str]:
         """Of the tests that have noticed mutants, those that fail without one: they say nothing."""
         if not self._noticing:
@@ -109,24 +122,34 @@ class Bench:
         usual_s = {test: self._traces[test.partition("::")[0]].seconds.get(test, 0.0) for test in self._noticing}
         traces = {f: Trace({t: s for t, s in usual_s.items() if t.startswith(f)}, {}) for f in files}
         chosen = plan("", None, traces, 1e9, 120)
-        run = Run(copy, chosen.files, 120 + 10 * chosen.seconds, [Planned(chosen)], stops_early=False)
-        run.start()
-        _, outcome = wait_for({0: run})
-        return run.failures or [outcome.by] if outcome.noticed else []
+        others = {test for file in files for test in self._traces[file].seconds}
+        planned = Planned(chosen, others, 120)
+        todo = [Run(copy, chosen.files, 120 + 10 * chosen.seconds, [planned], stops_early=False)]
+        failing: list[str] = []
+
+        def done(job: int, run: Run, outcome: Outcome) -> None:
+            failing.extend((run.failures or [outcome.by]) if outcome.noticed else [])
+
+        self._keep_busy(lambda copy, job: todo.pop() if todo else None, done)
+        return failing
 
     def _keep_busy(
         self, next_run: Callable[[Copy, int], Run | None], done: Callable[[int, Run, Outcome], None]
     ) -> None:
         running: dict[int, Run] = {}
-        while True:
-            for job, copy in enumerate(self._copies):
-                if job not in running and (run := next_run(copy, job)) is not None:
-                    running[job] = run
-                    run.start()
-            if not running:
-                return
-            job, outcome = wait_for(running)
-            done(job, running.pop(job), outcome)
+        try:
+            while True:
+                for job, copy in enumerate(self._copies):
+                    if job not in running and (run := next_run(copy, job)) is not None:
+                        running[job] = run
+                        run.start()
+                if not running:
+                    return
+                job, outcome = wait_for(running)
+                done(job, running.pop(job), outcome)
+        finally:
+            for run in running.values():
+                run.kill()
 
     def _run(self, copy: Copy, mutant: Mutant, files: Sequence[str]) -> Run:
         name = function_around(source_of(mutant.path), mutant.edit.line)
@@ -144,10 +167,12 @@ class Bench:
         )
         self._met[mutant].update(chosen.timeouts_s)
         copy.take(mutant)
-        return Run(copy, chosen.files, 2 * _PATIENCE_S + 5 * chosen.seconds, [Planned(chosen)])
+        traced = {test for file in chosen.files for test in traces[file].seconds}
+        planned = Planned(chosen, traced, _PATIENCE_S)
+        return Run(copy, chosen.files, 2 * _PATIENCE_S + 5 * chosen.seconds, [planned])
 
     def _trace(self, files: set[str]) -> None:
-        """Files that fail without a mutant are left out: they say nothing about mutants."""
+        """Files that fail without a mutant, twice, are left out: they say nothing about mutants."""
         _TRACES.mkdir(parents=True, exist_ok=True)
         kept = {file: _TRACES / f"{file.replace('/', '.')}.{digest(ROOT / file)}.json" for file in files}
         missing = [file for file in sorted(files - set(self._traces)) if not kept[file].exists()]
@@ -155,6 +180,7 @@ class Bench:
             print(f"tracing {len(missing)} files of tests", flush=True)
         todo = list(reversed(missing))
         began: dict[int, str] = {}
+        failed: set[str] = set()
 
         def next_run(copy: Copy, job: int) -> Run | None:
             if not todo:
@@ -164,9 +190,14 @@ class Bench:
             return self._traced(copy, began[job], kept[began[job]])
 
         def done(job: int, run: Run, outcome: Outcome) -> None:
+            file = began[job]
             if outcome.noticed:
-                kept[began[job]].unlink(missing_ok=True)
-                print(f"left out, as it fails without a mutant: {began[job]} ({outcome.by})", flush=True)
+                kept[file].unlink(missing_ok=True)
+                if file in failed:
+                    print(f"left out, as it fails without a mutant: {file} ({outcome.by})", flush=True)
+                else:
+                    failed.add(file)
+                    todo.insert(0, file)
 
         self._keep_busy(next_run, done)
         self._traces |= {file: Trace.read(path) for file, path in kept.items() if path.exists()}
@@ -204,6 +235,10 @@ def show(mutant: Mutant) -> str:
 
 def main() -> int:
     options = parse()
+    # Whoever ends this ends the tests that are running, too, and the copies go.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if options.uncalled:
+        return show_uncalled(options)
     seed = secrets.randbelow(1_000_000) if options.seed is None else options.seed
     if options.again is not None:
         mutants = list(find(listed(options.again)).values())
@@ -247,6 +282,23 @@ def main() -> int:
     return 0 if wider >= options.goal / 100 * all_ else 1
 
 
+def show_uncalled(options: argparse.Namespace) -> int:
+    preload()
+    paths = modules(options.module)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        found = Bench(Path(folder), options.jobs, options.box).uncalled(paths)
+    by_module: dict[str, list[str]] = defaultdict(list)
+    sizes: Counter[str] = Counter()
+    for (module, name), count in found.most_common():
+        by_module[module].append(f"{name} ({count})")
+        sizes[module] += count
+    for module, count in sizes.most_common():
+        print(f"{count:5}  src/ottla/{module}: {', '.join(by_module[module])}")
+    possible = sum(len(edits_of(source_of(path))) for path in paths)
+    print(f"{found.total()} of {possible} mistakes would be in functions that no test of their own layer calls")
+    return 0
+
+
 def report(missed: list[Mutant], elsewhere: list[Mutant], file: Path | None) -> None:
     for title, group in (("Not noticed", missed), ("Noticed only by tests of other layers", elsewhere)):
         if group:
@@ -267,6 +319,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--own", action="store_true", help="only the tests of a mutant's own layer")
     parser.add_argument("--wider", action="store_true", help="only the tests of other layers")
     parser.add_argument("--suite", action="store_true", help="other layers are the whole suite (tracing it takes long)")
+    parser.add_argument("--uncalled", action="store_true", help="only list what no test of its own layer calls")
     parser.add_argument("--survivors", type=Path, help="a file for the mutants that their own layer did not notice")
     parser.add_argument("--again", type=Path, help="such a file: try these")
     return parser.parse_args()

@@ -40,7 +40,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
 }
 _UNSEEN_FUNCTIONS = {"__repr__", "__str__", "__del__"}
-_UNSEEN_NAMES = {"__all__", "__slots__"}
+_UNSEEN_NAMES = {"__all__", "__slots__", "_EXAMPLES"}
 _LOGGERS = {"_log", "log", "logger", "_logger", "LOG", "logging", "warnings"}
 _LARGE = 1000
 """A number from here on is rather a size or a limit than a count: one more or less may well change nothing."""
@@ -286,6 +286,8 @@ def _is_unseen_assignment(node: ast.Assign | ast.AnnAssign) -> bool:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     names = [target.id for target in targets if isinstance(target, ast.Name)]
     if any(name in _UNSEEN_NAMES for name in names):
+        return True
+    if isinstance(node, ast.AnnAssign) and isinstance(node.annotation, ast.Name) and node.annotation.id == "TypeAlias":
         return True
     value = node.value
     if isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value >= _LARGE:

@@ -30,7 +30,7 @@ _POLL_S = 0.02
 class Outcome(NamedTuple):
     noticed: bool
     by: str
-    """The test that failed first, or how else it ended."""
+    """The test that failed first or had no end, or how else it ended."""
     seconds: float
 
 
@@ -95,6 +95,7 @@ class Run:
         self._started = time.monotonic()
         if not self.tests:
             return
+        self._running_path.unlink(missing_ok=True)
         self._pid = os.fork()
         if self._pid == 0:
             self._child()
@@ -106,15 +107,21 @@ class Run:
         pid, status = os.waitpid(self._pid, os.WNOHANG)
         if pid == 0 and seconds < self.timeout_s:
             return None
-        with_group(self._pid, signal.SIGKILL)
         if pid == 0:
-            os.waitpid(self._pid, 0)
-            return Outcome(True, "no end within its time", seconds)
+            self.kill()
+            return Outcome(True, self._running or "no end within its time", seconds)
+        with_group(self._pid, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(status)
         if code in (0, 5):  # all passed, or there was none
             return Outcome(False, "", seconds)
-        other = "a test without an end" if "+ Timeout +" in self.output else f"exit code {code}"
+        other = self._running if "+ Timeout +" in self.output else f"exit code {code}"
         return Outcome(True, next(iter(self.failures), other), seconds)
+
+    def kill(self) -> None:
+        """Before its end, with all it has started."""
+        if self._pid:
+            with_group(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
 
     @property
     def output(self) -> str:
@@ -125,6 +132,15 @@ class Run:
         return re.findall(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - .*)?$", self.output, re.MULTILINE)
 
     @property
+    def _running(self) -> str:
+        """The test that was under way when it ended: one without an end."""
+        return self._running_path.read_text() if self._running_path.exists() else ""
+
+    @property
+    def _running_path(self) -> Path:
+        return self.copy.folder / "running.txt"
+
+    @property
     def _output_path(self) -> Path:
         return self.copy.folder / "output.txt"
 
@@ -132,6 +148,7 @@ class Run:
         code = 70
         try:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES_MAX, _MEMORY_BYTES_MAX))
             output = os.open(self._output_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(output, 1)
@@ -157,7 +174,19 @@ class Run:
         }
         options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
         options += ["-x"] * self.stops_early + [f"--basetemp={self.copy.folder / 'tmp'}"]
-        return int(pytest.main([*options, *self.tests], plugins=[WithoutKafka(), *self.plugins]))
+        return int(
+            pytest.main([*options, *self.tests], plugins=[WithoutKafka(), Running(self._running_path), *self.plugins])
+        )
+
+
+class Running:
+    """A plugin of pytest that notes which test is under way."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._path.write_text(nodeid)
 
 
 class WithoutKafka:

@@ -59,11 +59,14 @@ WIDER_TESTS = {
     "client": ("tests/client",),
     "cli/pipeline": ("tests/spark/test_pipeline_command.py", "tests/unit/spark/pipeline"),
     "cli/demo": ("tests/spark/test_demo.py",),
+    "cli/flow_positions": ("tests/spark/test_reset.py", "tests/spark/test_reset_flows.py"),
     "cli/mirrored_groups": ("tests/spark/test_mirror.py",),
+    "cli/redrive": ("tests/spark/test_redrive.py",),
     "cli": (
         "tests/integration",
         "tests/interop/test_own_broker.py",
         "tests/interop/test_dump_log_broker.py",
+        "tests/interop/test_kafka_names.py",
         "tests/cluster",
     ),
     "spark/connect": ("tests/spark/connect", "tests/spark/test_pipeline_checks.py"),
@@ -75,6 +78,8 @@ WIDER_TESTS = {
         "tests/spark/test_value_verdicts.py",
         "tests/spark/test_pipeline.py",
     ),
+    "spark/pipeline/moves": ("tests/spark/test_reset.py", "tests/spark/test_reset_flows.py"),
+    "spark/pipeline/redrive": ("tests/spark/test_redrive.py",),
     "spark/pipeline": (
         "tests/spark/test_pipeline.py",
         "tests/spark/test_pipeline_checks.py",

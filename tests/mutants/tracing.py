@@ -14,6 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -79,6 +80,8 @@ class Recorder:
         self._seen: set[object] = set()
         self._test = ""
         self._calls = 0
+        self._lost: set[str] = set()
+        """Tests in which somebody else has put an end to the trace: what they call is not known."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Iterator[object]:
@@ -100,6 +103,8 @@ class Recorder:
         try:
             return (yield)
         finally:
+            if sys.gettrace() is None and self._calls <= _CALLS_MAX:
+                self._lost.add(item.nodeid)
             sys.settrace(None)
             threading.settrace(None)  # type: ignore[arg-type]
             self._seconds[item.nodeid] = time.perf_counter() - began
@@ -109,6 +114,8 @@ class Recorder:
         for function in (*noted_by_processes(self._processes), *at_collection):
             self._callers[function].update(self._seconds)
             self._callers[function].discard("")
+        for tests in self._callers.values():
+            tests |= self._lost
         callers = [(module, name, sorted(tests)) for (module, name), tests in self._callers.items()]
         self._output.write_text(json.dumps({"seconds": self._seconds, "callers": callers}))
 
@@ -153,7 +160,8 @@ def plan(
 ) -> Plan:
     """The callers of the function that it has not met yet, as many as fit into the box.
 
-    The files in `first` come first, and then the quickest.
+    The files in `first` come first, and then the quickest; at the end the other tests in `first`, for what a trace has
+    missed or was made before.
 
     Anyone may depend on code outside functions, and on what is called from there: for None, that is all tests, those
     first that call anything in the module.
@@ -161,7 +169,10 @@ def plan(
     timeouts: dict[str, float] = {}
     spent = 0.0
     rounds = (
-        [{file: trace.tests_of((module, name)) for file, trace in traces.items()}]
+        [
+            {file: trace.tests_of((module, name)) for file, trace in traces.items()},
+            {file: set(trace.seconds) for file, trace in traces.items() if file in first},
+        ]
         if name is not None
         else [
             {file: trace.tests_in(module) for file, trace in traces.items()},
@@ -180,17 +191,22 @@ def plan(
 
 
 class Planned:
-    """A plugin of pytest that runs the tests of a plan, and nothing else."""
+    """A plugin of pytest that runs the tests of a plan and, of the files with them, those without a trace.
 
-    def __init__(self, plan: Plan) -> None:
+    A mutant that changes a parameter changes the name of its test.
+    """
+
+    def __init__(self, plan: Plan, traced: Collection[str], patience_s: float) -> None:
         self._timeouts_s = plan.timeouts_s
         self._place = {test: place for place, test in enumerate(plan.timeouts_s)}
+        self._traced = traced
+        self._patience_s = patience_s
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if item.nodeid in self._place]
-        items.sort(key=lambda item: self._place[item.nodeid])
+        items[:] = [item for item in items if item.nodeid in self._place or item.nodeid not in self._traced]
+        items.sort(key=lambda item: self._place.get(item.nodeid, -1))
         for item in items:
-            item.add_marker(pytest.mark.timeout(self._timeouts_s[item.nodeid]))
+            item.add_marker(pytest.mark.timeout(self._timeouts_s.get(item.nodeid, self._patience_s)))
 
 
 def digest(file: Path) -> str:
@@ -200,15 +216,20 @@ def digest(file: Path) -> str:
 
 def function_around(source: str, line: int) -> str | None:
     """The qualified name of the innermost function that the line is part of."""
-    found: tuple[int, str] | None = None
+    around = [(first, name) for first, last, name in _functions_of(source) if first <= line <= last]
+    return max(around)[1] if around else None
+
+
+@cache
+def _functions_of(source: str) -> list[tuple[int, int, str]]:
+    """Their first and last lines, and their names."""
+    found: list[tuple[int, int, str]] = []
 
     def visit(node: ast.AST, prefix: str) -> None:
-        nonlocal found
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 first = min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])
-                if first <= line <= (child.end_lineno or line) and (found is None or first > found[0]):
-                    found = (first, f"{prefix}{child.name}")
+                found.append((first, child.end_lineno or first, f"{prefix}{child.name}"))
                 visit(child, f"{prefix}{child.name}.<locals>.")
             elif isinstance(child, ast.ClassDef):
                 visit(child, f"{prefix}{child.name}.")
@@ -216,4 +237,4 @@ def function_around(source: str, line: int) -> str | None:
                 visit(child, prefix)
 
     visit(ast.parse(source), "")
-    return None if found is None else found[1]
+    return found

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.operators import apply, edits_of, lines_of
+from tests.mutants.runner import Copy, Run
 from tests.mutants.selection import (
     EQUIVALENT,
     SOURCE,
@@ -22,6 +23,7 @@ from tests.mutants.selection import (
     written,
 )
 from tests.mutants.tracing import Trace, function_around, plan
+from tests.waiting import repeat_until
 
 
 def mutants(source: str) -> set[str]:
@@ -78,6 +80,8 @@ def test_each_kind_of_mistake(source: str, expected: set[str]) -> None:
         "x = f'{1 + a}'",
         "x = 'a' + b",
         "T = TypeVar('T', bound=1)",
+        "Order: TypeAlias = Literal['a', 'b']",
+        "_EXAMPLES = ('ottla topics list', 'ottla topics create t')",
         "class A(Protocol):\n    x = 1",
         "_TIMEOUT_MS = 30_000",
         "PAUSE_S_MAX: Final = 3600",
@@ -144,7 +148,9 @@ def test_a_mutant_meets_the_callers_of_its_function_within_a_time(
 
 def test_a_survivor_meets_other_tests_than_before_and_those_about_its_module_first() -> None:
     chosen = plan("m.py", "f", TRACES, 60, 10, first={"slow.py"}, met={"quick.py::a"})
-    assert list(chosen.timeouts_s) == ["slow.py::a", "quick.py::b"]
+    assert list(chosen.timeouts_s) == ["slow.py::a", "quick.py::b", "slow.py::b"], "at last those that are no callers"
+    chosen = plan("m.py", "not in a trace", TRACES, 60, 10, first={"slow.py"})
+    assert {test.partition("::")[0] for test in chosen.timeouts_s} == {"slow.py"}
 
 
 def test_files_about_a_module_are_found_wherever_they_lie() -> None:
@@ -167,3 +173,29 @@ def test_a_mutant_is_known_by_its_text_wherever_it_stands(tmp_path: Path) -> Non
 
 def test_what_is_listed_as_without_effect_has_a_reason() -> None:
     assert [identity for identity, why in listed(EQUIVALENT).items() if len(why) < 20] == []
+
+
+def test_a_run_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Also of what its tests have started."""
+    copy = object.__new__(Copy)
+    copy.folder = tmp_path
+    (tmp_path / "test_hang.py").write_text(
+        "import pathlib, subprocess, time\n\n\ndef test_it():\n"
+        "    child = subprocess.Popen(['sleep', '600'])\n"
+        "    pathlib.Path('pid').write_text(str(child.pid))\n"
+        "    time.sleep(600)\n"
+    )
+    run = Run(copy, ["test_hang.py"], 600)
+    run.start()
+    pid = tmp_path / "pid"
+    repeat_until(lambda: run.poll() is not None or (pid.exists() and bool(pid.read_text())))
+    assert pid.exists(), run.output
+    run.kill()
+    repeat_until(lambda: not is_running(int(pid.read_text())))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
