@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -70,7 +70,6 @@ def apache_kafka(libs: Path, directory: Path) -> Iterator[Peer]:
 def prepare_node(libs: Path, directory: Path, *, node_id: int, port: int, controller: tuple[int, int]) -> None:
     """Makes the node's files. `controller` is the id of the node that decides for the cluster, and its port for that:
     this one or another."""
-    directory.mkdir()
     controller_id, controller_port = controller
     client_listener, own_controller = f"PLAINTEXT://127.0.0.1:{port}", f"CONTROLLER://127.0.0.1:{controller_port}"
     decides = node_id == controller_id
@@ -90,10 +89,17 @@ def prepare_node(libs: Path, directory: Path, *, node_id: int, port: int, contro
         "transaction.state.log.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
     }
-    properties = directory / _PROPERTIES
-    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    properties = write_properties(directory, settings)
     form = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)]
     subprocess.run([*_java(libs), *form], capture_output=True, timeout=_START_TIMEOUT_S, check=True)
+
+
+def write_properties(directory: Path, settings: Mapping[str, str]) -> Path:
+    """Makes the directory of a node, with its settings."""
+    directory.mkdir()
+    properties = directory / _PROPERTIES
+    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return properties
 
 
 @contextmanager

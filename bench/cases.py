@@ -428,3 +428,29 @@ GROWTH_COST = AbsoluteCase(
 )
 GROWTH_TARGET = Target(2.0, 1.2)
 """Against the same with few partitions, all three with three replicas each."""
+
+CONTROLLER_FAILOVER_PARTITIONS, QUICK_CONTROLLER_FAILOVER_PARTITIONS = (1_000, 10_000), (100, 1_000)
+CONTROLLER_FAILOVER = AbsoluteCase(
+    name="controller-failover",
+    title="a controller on ZooKeeper is lost: until another has elected all leaders, after its session",
+    unit="ms",
+    target=None,
+)
+CONTROLLER_FAILOVER_TARGET = Target(2.0, 1.0)
+
+COMPACTION = AbsoluteCase(
+    name="compaction",
+    title="compaction of a log, 9 of 10 records outdated",
+    unit="MB/s",
+    target=None,
+    lower_is_better=False,
+)
+COMPACTION_CPU = AbsoluteCase(
+    name="compaction-cpu",
+    title="compaction, for each second of processor time",
+    unit="MB",
+    target=None,
+    lower_is_better=False,
+)
+COMPACTION_COPY_TARGET = Target(0.15, 0.4)
+COMPACTION_KAFKA_TARGET = Target(0.7, 1.5)

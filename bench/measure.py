@@ -16,6 +16,7 @@ from bench import apache_kafka, cases, peers
 from bench.apache_kafka import WarmUps
 from bench.cases import AbsoluteCase, CommitCase, FetchCase, ProduceCase, Target
 from bench.client_runs import ClientRuns
+from bench.compaction.runs import CompactionRuns
 from bench.frames import create_topic, find_coordinator, produce_reply_bytes
 from bench.guarded import GuardedRuns
 from bench.peers import Peer
@@ -88,6 +89,7 @@ class Bench:
             yield from ReplicatedRuns(self.load, place, self.rounds, self.is_quick, self.say).rows(wanted)
             client_rounds = self.rounds * cases.CLIENT_ROUNDS
             yield from ClientRuns(self.programs, broker, place, client_rounds, self.is_quick, self.say).rows(wanted)
+            yield from CompactionRuns(place, self.rounds, self.is_quick, self.say).rows(wanted)
             if not self.is_quick:
                 yield from SparkRuns(broker, place, self.rounds, self.say).rows(wanted)
                 yield from PipelineRuns(broker, place, self.rounds, self.say).rows(wanted)

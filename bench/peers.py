@@ -91,8 +91,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def broker(directory: Path, *, is_guarded: bool = False) -> Iterator[Peer]:
-    """A broker as a user would start it, or one with rules and quotas.
+def broker(directory: Path, *, is_guarded: bool = False, settings: dict[str, str] | None = None) -> Iterator[Peer]:
+    """A broker as a user would start it, or one with rules and quotas, or with other `settings`.
 
     `started_in_ms` runs until it has answered its first client.
     """
@@ -102,6 +102,7 @@ def broker(directory: Path, *, is_guarded: bool = False) -> Iterator[Peer]:
         "log.dirs": str(directory),
         "num.partitions": str(PARTITIONS),
         "log.segment.delete.delay.ms": "0",
+        **(settings or {}),
     }
     program = GUARDED_COMMAND if is_guarded else BROKER_COMMAND
     command = [*program, *(part for item in overrides.items() for part in ("--override", "=".join(item)))]

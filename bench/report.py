@@ -49,6 +49,8 @@ def show(console: Console, rows: list[Row]) -> None:
     for row in rows:
         table.add_row(*cells(row), style=_STYLES.get(row.verdict, ""))
     console.print(table)
+    for line in _notes(rows):
+        console.print(line, style="dim", highlight=False)
 
 
 def machine() -> dict[str, str]:
@@ -82,8 +84,11 @@ def _markdown(facts: dict[str, str], rows: list[Row]) -> str:
     setting = ", ".join(f"{name}: {value}" for name, value in facts.items())
     lines = ["# Bench", "", f"{setting}.", "", "| " + " | ".join(_COLUMNS) + " |", "|" + "---|" * len(_COLUMNS)]
     lines += ["| " + " | ".join(cells(row)) + " |" for row in rows]
-    notes = [f"- {row.title}, against {row.against or 'nobody'}: {row.notes}." for row in rows if row.notes]
-    return "\n".join([*lines, "", *notes]) + "\n"
+    return "\n".join([*lines, "", *_notes(rows)]) + "\n"
+
+
+def _notes(rows: list[Row]) -> list[str]:
+    return [f"- {row.title}, against {row.against or 'nobody'}: {row.notes}." for row in rows if row.notes]
 
 
 def _plot(path: Path, rows: list[Row]) -> None:

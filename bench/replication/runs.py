@@ -11,6 +11,7 @@ from pathlib import Path
 from bench import apache_kafka, cases
 from bench.cases import AbsoluteCase, ReplicatedCase, Target
 from bench.replication.clusters import IDS, Cluster, kafka_cluster, our_cluster
+from bench.replication.controller_failover import measured_failovers
 from bench.replication.failover import longest_gap_ms
 from bench.replication.growth import idle_cost
 from bench.row import Row, absolute_row, row_against
@@ -47,6 +48,8 @@ class ReplicatedRuns:
                     yield from self._failover(clusters)
         if wanted(cases.GROWTH_IDLE.name) or wanted(cases.GROWTH_COST.name):
             yield from self._growth()
+        if wanted(cases.CONTROLLER_FAILOVER.name):
+            yield from self._controller_failover()
 
     def _send(self, case: ReplicatedCase, cluster: Cluster, topic: str, requests: int) -> dict[str, float]:
         shape = (1, case.connections, case.depth, case.records, case.record_bytes)
@@ -103,6 +106,17 @@ class ReplicatedRuns:
         for case, values, notes in ((cases.GROWTH_IDLE, idle, "; ".join(told)), (cases.GROWTH_COST, costs, "")):
             compared = {"broker": [values[many]], _FEW: [values[few]]}
             yield row_against(case, _FEW, cases.GROWTH_TARGET, compared, notes)
+
+    def _controller_failover(self) -> Iterator[Row]:
+        self.say(cases.CONTROLLER_FAILOVER.title)
+        counts = cases.QUICK_CONTROLLER_FAILOVER_PARTITIONS if self.is_quick else cases.CONTROLLER_FAILOVER_PARTITIONS
+        values: dict[str, list[float]] = {}
+        told = []
+        for name, found in measured_failovers(self.place, counts, apache_kafka.find_libs(self.say)):
+            told.append(f"{name}, {found}")
+            if found.partitions == counts[-1]:
+                values[name] = [found.led_s * 1000]
+        yield from _compared(cases.CONTROLLER_FAILOVER, cases.CONTROLLER_FAILOVER_TARGET, values, "; ".join(told))
 
     def _cost_per_message(self, cluster: Cluster) -> float:
         """µs of processor of all brokers for one message to one partition, acknowledged by all."""
