@@ -3,15 +3,18 @@
 PORT ?= 9092
 DATA ?= data
 JOBS ?= 2
+TEST_JOBS ?= 3
 BENCH ?=
 DURATION ?=
 KILLS ?= 100
 RECORDS ?= 1000000
 FAULTS ?= 60
+MINUTES ?= 60
 ROWS ?=
 SEEDS ?= 1000
 SEED ?=
 COUNT ?= 100
+GB ?= 10
 MODULE ?=
 
 VENV := .venv
@@ -21,7 +24,7 @@ PYTHON ?= $(shell for candidate in python3.14 python3.13 python3.12 python3.11 p
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run broker check test lint format generate docs crash crash-transactions crash-mirror chaos sim network mutants bench clean tools
+.PHONY: help setup run broker check test lint format generate docs crash crash-transactions crash-mirror chaos sim network mutants recorded bench bench-cleanup clean tools
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +49,7 @@ check: lint ## Format, lint, types, layers and the fast tests: before every comm
 	$(BIN)/pytest -q -n $(JOBS) tests/unit
 
 test: lint tools ## Everything CI runs
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup tests
+	$(BIN)/pytest -n $(TEST_JOBS) --dist loadgroup tests
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -76,8 +79,8 @@ crash-transactions: $(STAMP) ## Kill brokers and clients (KILLS=100, SEED=…) i
 crash-mirror: $(STAMP) ## Kill a mirror's driver, Java process and brokers (KILLS=…, SEED=…) while records come: each is copied once
 	$(BIN)/python -u -m tests.crash.mirror_run $(if $(filter command,$(origin KILLS)),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
 
-chaos: $(STAMP) ## Three brokers under the faults of a table (ROWS=F01,D04; SEED=…; ROWS=F20 FAULTS=60 is a random mix): nothing lost or doubled
-	$(BIN)/python -u -m tests.cluster.chaos --faults $(FAULTS) $(if $(ROWS),--rows $(ROWS)) $(if $(SEED),--seed $(SEED))
+chaos: $(STAMP) ## Three brokers under the faults of a table (ROWS=F01,D04; SEED=…; ROWS=F20 MINUTES=60 is a random mix; NETWORK=proxies): nothing lost or doubled
+	$(BIN)/python -u -m tests.cluster.chaos --faults $(FAULTS) --minutes $(MINUTES) $(if $(ROWS),--rows $(ROWS)) $(if $(SEED),--seed $(SEED)) $(if $(NETWORK),--network $(NETWORK))
 
 sim: $(STAMP) ## Simulate clusters in which everything goes wrong (SEEDS=1000), or one of them with all that happens (SEED=…)
 	PYTHONHASHSEED=0 $(BIN)/python -u -m ottla.testing.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --jobs $(JOBS) --twice)
@@ -88,8 +91,14 @@ network: $(STAMP) ## A million records over a bad network (RECORDS=…, SEED=…
 mutants: $(STAMP) ## Plant seeded mistakes (COUNT=100, SEED=…, MODULE=src/ottla/log, SUITE=1 for all tests) and see which no test notices
 	$(BIN)/python -m tests.mutants --count $(COUNT) --jobs $(JOBS) --survivors build/survivors.toml $(if $(SEED),--seed $(SEED)) $(if $(MODULE),--module $(MODULE)) $(if $(SUITE),--suite)
 
+recorded: $(STAMP) ## Play what Kafka's tools were recorded to print, if the recording is beside this project, through our scripts
+	$(BIN)/pytest -q tests/interop/terminal/recorded.py
+
 bench: $(STAMP) ## Measure against limits and peers (BENCH=--quick for a short run)
 	$(BIN)/python -m bench $(BENCH)
+
+bench-cleanup: $(STAMP) ## Large topics (GB=10) under a producer at half its top speed: retention, compaction, a start after kill -9
+	$(BIN)/python -m bench.compaction.under_load --gb $(GB)
 
 tools: $(STAMP)
 	@scripts/install_tools.sh

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the programs the tests use and pip cannot bring: kcat, a Kafka client, and servers of PostgreSQL and MariaDB,
-# which the tests start for themselves on free ports. Without them the tests that need them are skipped, so failing is no error.
+# which the tests start for themselves on free ports; and what root makes networks of. Without them the tests that need them
+# are skipped, so failing is no error.
 set -euo pipefail
 
 missing=()
@@ -8,6 +9,10 @@ command -v kcat >/dev/null 2>&1 || command -v kafkacat >/dev/null 2>&1 || missin
 command -v initdb >/dev/null 2>&1 || compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null || missing+=(postgresql)
 # Only programs: the package mariadb-server would start a server of the system's own.
 [ -x /usr/sbin/mariadbd ] && [ -x /usr/bin/my_print_defaults ] || missing+=(mariadb-server-core mariadb-client-core)
+if [ "$(id -u)" -eq 0 ]; then
+    command -v ip >/dev/null 2>&1 && command -v tc >/dev/null 2>&1 || missing+=(iproute2)
+    command -v iptables-restore >/dev/null 2>&1 || missing+=(iptables)
+fi
 if [ "${#missing[@]}" -eq 0 ]; then
     exit 0
 fi

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MODULES = {"pyyaml": "yaml"}
 """Where the name to import is not the distribution's."""
-USED_BY_SPARK = {"pandas", "protobuf"}
-"""What PySpark itself imports for Python functions on columns and with state."""
+USED_BY_OTHERS = {"pandas", "protobuf", "pure-sasl"}
+"""What PySpark itself imports for Python functions on columns and with state, and kazoo to prove who somebody is."""
 
 
 def imported(root: Path) -> set[str]:
@@ -37,5 +37,5 @@ def names() -> set[str]:
 def test_what_is_installed_is_imported(extra: str, names: set[str]) -> None:
     requirements = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
     distributions = {re.split(r"[<>=\[ ]", requirement)[0] for requirement in requirements}
-    unused = {name for name in distributions - USED_BY_SPARK if MODULES.get(name, name) not in names}
+    unused = {name for name in distributions - USED_BY_OTHERS if MODULES.get(name, name) not in names}
     assert unused == set()
