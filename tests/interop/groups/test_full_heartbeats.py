@@ -26,6 +26,9 @@ GO = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin")
 FRANZ_GO_MEMBER = Path(__file__).parent / "franz_go"
 BUILD_TIMEOUT_S = 300
 
+of_franz_go = pytest.mark.xdist_group("franz-go")
+"""One process compiles the member for all tests."""
+
 
 def test_two_members_that_send_only_full_heartbeats_share_at_once(
     group_broker: BrokerProcess, new_topic: str, group: str
@@ -80,6 +83,7 @@ def franz_go_member(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(program)
 
 
+@of_franz_go
 def test_a_group_of_franz_go(group_broker: BrokerProcess, new_topic: str, franz_go_member: str) -> None:
     make_topic(group_broker.bootstrap, new_topic, PARTITIONS)
     write_records(group_broker.bootstrap, new_topic, PARTITIONS, 50)
@@ -98,6 +102,7 @@ def test_a_group_of_franz_go(group_broker: BrokerProcess, new_topic: str, franz_
     assert scene.ledger.consumed() == expected(new_topic, 100)
 
 
+@of_franz_go
 def test_franz_go_and_librdkafka_in_one_group(
     group_broker: BrokerProcess, new_topic: str, franz_go_member: str
 ) -> None:

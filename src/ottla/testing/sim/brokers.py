@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from ottla.broker.handler import Handler
 from ottla.broker.node import Broker
 from ottla.broker.startup import Surroundings, start_broker
 from ottla.log.log_dir import LogDirs
+from ottla.log.segment import Segment
 from ottla.metadata.store import MetadataStore
 from ottla.net.limits import ConnectionLimits
 from ottla.net.service import Service
@@ -163,8 +165,11 @@ class SimBroker:
         if self.serving is not None:
             self._open_files.append(self.serving.replicas.log_dirs)
         for log_dirs in self._open_files:
+            logs = [log for path in log_dirs.paths for log in log_dirs.logs_in(path)]
             with suppress(OSError, OttlaError):
-                log_dirs.close()
+                log_dirs.close(clean=False)
+            for segment in (segment for log in logs for segment in log.segments.all()):
+                _close_files_of(segment)
 
     def _die(self, *, power_loss: bool) -> int:
         if self.serving is not None:
@@ -179,3 +184,12 @@ class SimBroker:
             lost = leave_behind(self._directory, left, self._synced, power_loss=power_loss, draw=self._draw)
         self._directory = left
         return lost
+
+
+def _close_files_of(segment: Segment) -> None:
+    """A segment is closed with its last holder, and here dead tasks hold it for ever."""
+    if segment.log.fd >= 0:
+        os.close(segment.log.fd)
+        segment.log.fd = -1
+    segment.offset_index.release()
+    segment.time_index.release()
