@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from bench import apache_kafka
 from bench.peers import first_answer
@@ -87,9 +88,10 @@ def fail_over(cluster: Cluster, connect: str, partitions: int) -> Failover:
 
 
 def _controller(client: KazooClient) -> int | None:
-    if client.exists("/controller") is None:
+    try:
+        return int(json.loads(client.get("/controller")[0])["brokerid"])
+    except NoNodeError:
         return None
-    return int(json.loads(client.get("/controller")[0])["brokerid"])
 
 
 def _wait_until_led(cluster: Cluster, partitions: int, leaders: set[int], *, in_sync: int) -> None:
