@@ -70,6 +70,8 @@ class Broker:
     """Set when the broker cannot go on: every log directory has failed."""
     orphaned: asyncio.Event
     """Set when whoever ran this broker and its metadata store is gone: nothing can be decided any more."""
+    introduced: asyncio.Event
+    """Set once the controller has spoken for the first time, or is waited for no longer."""
     undo: AsyncExitStack
     """What stops the parts, in the reverse order of their start."""
     endpoints: list[Endpoint] = field(default_factory=list)

@@ -169,10 +169,11 @@ async def _start(config: BrokerConfig, around: Surroundings, undo: AsyncExitStac
 
 async def _until_told(broker: Broker) -> None:
     """Clients that come before the controller's first word would find a cluster without brokers, and some of them do
-    not ask again for long. If there is no controller, they have to see that."""
+    not ask again for long: they are answered afterwards. If there is no controller, they have to see that."""
     deadline_ms = broker.clock.monotonic_ms() + FIRST_WORD_MS
     while broker.image.controller_id < 0 and broker.clock.monotonic_ms() < deadline_ms:
         await asyncio.sleep(0.005)
+    broker.introduced.set()
 
 
 def _build(
@@ -321,6 +322,7 @@ def _build(
         slow_requests=SlowRequests(lambda: configs.broker.integer("ottla.slow.request.ms")),
         failed=failed,
         orphaned=asyncio.Event(),
+        introduced=asyncio.Event(),
         undo=undo,
     )
 

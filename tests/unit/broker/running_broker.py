@@ -30,13 +30,14 @@ class RunningBroker:
 
     def ask(self, request: Request, version: int | None = None) -> Any:
         """What the broker answers, as soon as it does; the newest version it serves unless another one is named."""
-        version = self.broker.handlers[request.API_KEY].max_version if version is None else version
-        return self._loop.run_until_complete(in_time(self._ask(request, version)))
+        return self.wait_for(self.answer(request, version))
 
     def wait_for(self, outcome: Coroutine[Any, Any, Any]) -> Any:
         return self._loop.run_until_complete(in_time(outcome))
 
-    async def _ask(self, request: Request, version: int) -> Any:
+    async def answer(self, request: Request, version: int | None = None) -> Any:
+        """The same for who does more than one thing at a time."""
+        version = self.broker.handlers[request.API_KEY].max_version if version is None else version
         frame = memoryview(bytearray(encode_request_frame(request, version, 77, "tester")[4:]))
         outcome = self._dispatch.handle(self._connection, frame)
         self._dispatch.settle()

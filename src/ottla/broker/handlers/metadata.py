@@ -27,11 +27,19 @@ MAX_CREATED_PER_REQUEST = 1_000
 
 
 def respond(context: RequestContext, request: MetadataRequest) -> bytes | Coroutine[Any, Any, bytes]:
+    if not context.broker.introduced.is_set():
+        return _respond_once_introduced(context, request)
     errors: dict[str, ErrorCode] = {}
     missing = _to_create(context, request, errors)
     if missing:
         return _create_and_respond(context, request, missing, errors)
     return _response(context, request, errors)
+
+
+async def _respond_once_introduced(context: RequestContext, request: MetadataRequest) -> bytes:
+    await context.broker.introduced.wait()
+    response = respond(context, request)
+    return response if isinstance(response, bytes) else await response
 
 
 def _to_create(context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]) -> list[str]:
