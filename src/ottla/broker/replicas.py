@@ -226,7 +226,7 @@ class Replicas:
         now_ms, lag_ms_max = self._clock.monotonic_ms(), self.lag_ms_max()
         for partition in self:
             leader = partition.leader
-            if leader is not None and leader.followers:
+            if leader is not None and not leader.is_level:
                 proposal = leader.check_lag(now_ms, lag_ms_max)
                 self._advance(partition, leader)
                 if proposal is not None:

@@ -114,8 +114,12 @@ def test_until_the_controller_agrees_the_slow_follower_counts() -> None:
 
 def test_a_follower_that_has_everything_may_be_silent() -> None:
     machine = leader({1, 2})
+    assert not machine.is_level, "nobody knows yet what it has"
     fetch(machine, 2, 10)
+    assert machine.is_level
     assert machine.check_lag(10_000, LAG_MS) is None
+    machine.appended(11)
+    assert not machine.is_level
 
 
 def test_a_follower_nobody_has_heard_of_gets_its_time_and_no_more() -> None:
