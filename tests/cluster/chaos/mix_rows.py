@@ -25,6 +25,7 @@ _SHORT_MINUTES = 0.2
 _LASTS_S = (0.5, 8.0)
 _LATER_S_MAX = 3.0
 """The second fault of a pair begins at most so long after the first."""
+_STARTS = 5
 _QUIET_S = (0.2, 3.0)
 _PAUSE_S = 0.2
 """Of writers: all that was sent in an hour has to be remembered and judged."""
@@ -93,7 +94,7 @@ def _killed(mix: Mix, rng: random.Random) -> Iterator[None]:
     with mix.broker(rng) as broker_id:
         mix.cluster.kill(broker_id)
         yield
-        mix.cluster.start(broker_id)
+        _start(mix, broker_id)
 
 
 @contextmanager
@@ -101,7 +102,18 @@ def _stopped(mix: Mix, rng: random.Random) -> Iterator[None]:
     with mix.broker(rng) as broker_id:
         mix.cluster.stop(broker_id)
         yield
-        mix.cluster.start(broker_id)
+        _start(mix, broker_id)
+
+
+def _start(mix: Mix, broker_id: int) -> None:
+    """As whoever watches over it does: while it is cut off from ZooKeeper, by the other fault, it says so and ends."""
+    for _ in range(_STARTS):
+        try:
+            return mix.cluster.start(broker_id)
+        except RuntimeError as e:
+            if "ZooKeeper" not in str(e).splitlines()[-1]:
+                raise
+    raise AssertionError(f"broker {broker_id} does not reach ZooKeeper, though no fault lasts so long")
 
 
 @contextmanager
