@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar, cast
 
 from ottla.base.errors import ErrorCode, KafkaError, OttlaError, ProtocolError
-from ottla.net.negotiation import ask_versions, no_common_version
+from ottla.net.negotiation import ask_versions, newest_common
 from ottla.net.replies import Frame, ToldReply, api_key_of, copy_of, forget
 from ottla.net.sockets import send_now, why_not_connected
 from ottla.wire.api_keys import ApiKey
@@ -302,13 +302,8 @@ class Connection:
         """The newest version of a request that both sides speak."""
         if not self.api_versions:
             raise RuntimeError("the versions of the peer are not known before negotiate()")
-        ours = request_class.VERSIONS
         theirs = self.api_versions.get(request_class.API_KEY)
-        if theirs is not None:
-            newest = min(ours.stop, theirs.stop) - 1
-            if newest >= max(ours.start, theirs.start):
-                return newest
-        raise no_common_version(request_class, theirs, f"{self.host}:{self.port}")
+        return newest_common(request_class, theirs, f"{self.host}:{self.port}")
 
     # The end
 

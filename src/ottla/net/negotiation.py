@@ -46,10 +46,16 @@ async def _ask(exchange: Exchange, client_id: str | None, version: int) -> ApiVe
         return ApiVersionsResponse(error_code=error_code)
 
 
-def no_common_version(request: type[Request], theirs: range | None, peer: str) -> KafkaError:
-    ours, name = request.VERSIONS, API_TABLE[request.API_KEY].name
+def newest_common(request: type[Request], theirs: range | None, peer: str) -> int:
+    """The newest version of a request that both sides speak."""
+    ours = request.VERSIONS
+    if theirs is not None:
+        newest = min(ours.stop, theirs.stop) - 1
+        if newest >= max(ours.start, theirs.start):
+            return newest
+    name = API_TABLE[request.API_KEY].name
     spoken = f"versions {theirs.start} to {theirs.stop - 1}" if theirs is not None else "no version"
-    return KafkaError(
+    raise KafkaError(
         f"{peer} speaks {spoken} of {name}, and we speak {ours.start} to {ours.stop - 1}",
         code=ErrorCode.UNSUPPORTED_VERSION,
     )
