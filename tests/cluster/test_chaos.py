@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.chaos import broker_rows, client_rows, disk_rows  # noqa: F401 (they add rows)
-from tests.cluster.chaos.java_writer import JavaWriter
+from tests.cluster.chaos.java_writer import TOO_LATE, JavaWriter
 from tests.cluster.chaos.random_faults import run
 from tests.cluster.chaos.table import ROWS, play
 from tests.ports import free_ports
@@ -43,6 +43,20 @@ def test_javas_producer_is_not_ended_before_it_has_written_something(tmp_path: P
     writer = _writer_that_says(tmp_path, f"sleep 1; echo '{_success(0)}'; exec sleep 100")
     writer.finish()
     assert len(writer.operations) == 1 and writer.failures == []
+
+
+def test_what_javas_producer_refuses_after_its_end_was_not_sent(tmp_path: Path) -> None:
+    refused = json.dumps({"name": "producer_send_error", "value": "7.1", "message": TOO_LATE})
+    (tmp_path / "refused").write_text(f"{refused}\n")
+    say_it = f"cat {tmp_path / 'refused'}"
+    at_its_end = f"trap '{say_it}; exit' TERM; echo '{_success(0)}'; while :; do sleep 0.05; done"
+    writer = _writer_that_says(tmp_path, at_its_end)
+    writer.finish()
+    assert len(writer.operations) == 1 and writer.failures == []
+    writer = _writer_that_says(tmp_path, f"echo '{_success(0)}'; {say_it}")
+    repeat_until(lambda: bool(writer.failures))
+    writer.finish()
+    assert writer.failures == [refused]
 
 
 def _success(number: int) -> str:
