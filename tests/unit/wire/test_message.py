@@ -278,6 +278,14 @@ def test_unknown_tags_are_skipped_and_known_ones_read_in_any_order() -> None:
     assert Tagged.decode(data, 0) == (Tagged(first=1, label="a"), len(data))
 
 
+def test_more_tags_than_one_byte_can_count_are_read() -> None:
+    unknown = b"".join(bytes([number, 0]) for number in range(9, 128)) + b"".join(
+        bytes([number, 1, 0]) for number in range(128, 170)
+    )
+    data = bytes.fromhex("00000001 a201 01020261") + unknown
+    assert Tagged.decode(data, 1) == (Tagged(first=1, label="a"), len(data))
+
+
 @pytest.mark.parametrize(
     ("tags", "path"),
     [
