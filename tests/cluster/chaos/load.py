@@ -188,7 +188,7 @@ class Load:
         join(*(writer.thread for writer in self.writers))
         for transaction in self.transactions:
             transaction.finish()
-            assert transaction.failures == []
+            assert transaction.failures == [], transaction.failures[:3]
 
     def _finish(self) -> None:
         self.end_writing()
