@@ -104,6 +104,23 @@ def test_a_setting_of_brokers_that_cannot_be_used(
 NAMES = ("retention.ms", "segment.ms", "flush.ms", "max.message.bytes", "segment.bytes", "retention.bytes")
 
 
+def test_settings_of_a_group_come_and_go(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(configs: DynamicConfigs) -> None:
+        given = {"consumer.session.timeout.ms": "50000"}
+        await configs.change_group("g", lambda before: given, validate_only=True)
+        assert configs.group_overrides("g") == {} and "g" not in configs.consumer_timeouts
+        await configs.change_group("g", lambda before: given, validate_only=False)
+        assert configs.group_overrides("g") == given
+        assert configs.consumer_timeouts["g"].session_timeout_ms == 50_000
+        await configs.change_group("g", lambda before: {}, validate_only=False)
+        assert configs.group_overrides("g") == {} and "g" not in configs.consumer_timeouts
+        assert configs.group_overrides("h") == {} and "h" not in configs.consumer_timeouts, "it cannot be used"
+
+    stored = {paths.CONFIG_GROUPS: {}, paths.group_config("h"): {"consumer.session.timeout.ms": "soon"}}
+    configured(tmp_path, stored, scenario)
+    assert [message for message in caplog.messages if "group 'h'" in message]
+
+
 def test_what_two_brokers_change_at_once_is_all_kept(tmp_path: Path) -> None:
     """Whoever changes one setting has read the others before: they may be others by the time it writes."""
 
