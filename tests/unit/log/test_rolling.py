@@ -97,6 +97,19 @@ def test_by_a_full_time_index(make_log: MakeLog) -> None:
     assert bases(log) == [0, 5]
 
 
+def test_how_far_indexes_reach_is_known_beforehand(make_log: MakeLog) -> None:
+    """Up to there nobody has to ask again whether one of them is full: the time index, with the fewer entries."""
+    log = make_log(segment_index_bytes=48, index_interval_bytes=100)
+    segment = log.segments.active
+    assert (segment.offset_index.max_entries, segment.time_index.max_entries) == (6, 4)
+    assert segment.indexed_up_to == 300
+    while not segment.time_index.entry_count:
+        append(log)
+    indexed = segment.offset_index.last()
+    assert indexed is not None
+    assert segment.indexed_up_to == indexed.position + 200
+
+
 def test_by_the_distance_of_offsets(make_log: MakeLog) -> None:
     log = make_log()
     log.append_as_follower(batch(base_offset=0))

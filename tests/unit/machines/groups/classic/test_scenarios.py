@@ -489,6 +489,7 @@ def test_a_full_group_takes_nobody_else() -> None:
 def test_a_static_member_replaces_itself_in_a_full_group() -> None:
     runner = Runner(GroupConfig(max_size=1, initial_rebalance_delay_ms=DELAY_MS))
     static_group(runner, "i1")
+    assert runner.reply(runner.join(instance_id="i2")).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED, "it is another"
     assert runner.reply(runner.join(instance_id="i1")).error_code == 0
 
 
