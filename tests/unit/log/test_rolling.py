@@ -180,6 +180,19 @@ def test_a_sealed_segment_is_synced_with_its_indexes(log: PartitionLog, monkeypa
     assert synced == [old.transaction_index.path], "once is enough, and the active one needs none"
 
 
+def test_a_segment_that_holds_nothing_yet_is_not_synced(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(log)
+    log.roll(now_ms=NOW_MS)
+    sealed, active = log.segments.all()
+    synced: list[Path] = []
+    monkeypatch.setattr(LogFile, "sync", lambda file: synced.append(file.path))
+    log.flush()
+    assert synced == [sealed.log.path]
+    append(log)
+    log.flush()
+    assert synced == [sealed.log.path, active.log.path]
+
+
 def test_a_clean_close_removes_what_was_dropped(make_log: MakeLog) -> None:
     log = make_log(file_delete_delay_ms=1 << 40)
     append(log)
