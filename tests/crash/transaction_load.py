@@ -62,8 +62,12 @@ class TransactionLoad:
         per_partition: int,
         seed: int,
         pause_s: float = 0.0,
+        *,
+        is_careful: bool = False,
     ) -> None:
-        """`pause_s` is the rest between two transactions."""
+        """`pause_s` is the rest between two transactions. Who `is_careful` does not go on with a producer that has
+        aborted records of unknown fate: librdkafka may use their sequence numbers again, and Apache Kafka takes the new
+        records for the old ones, confirms them and does not store them."""
         self.history: list[Operation] = []
         self.records = 0
         self.failures: list[str] = []
@@ -74,6 +78,7 @@ class TransactionLoad:
         self._per_partition = per_partition
         self._rng = random.Random(seed)
         self._pause_s = pause_s
+        self._is_careful = is_careful
         self._lives = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -150,6 +155,8 @@ class TransactionLoad:
                 except KafkaException as e:
                     raise GaveUpError(str(e)) from e
                 outcome = Outcome.FAIL
+                if self._is_careful and len(offsets) < len(sent):
+                    raise GaveUpError("some records may have been stored")
         finally:
             sends = [Send(key, value, offsets.get((key, value))) for key, value in sent]
             self.history.append(Operation(f"{self._name}.{self._lives}", outcome, sends))

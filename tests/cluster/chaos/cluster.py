@@ -46,6 +46,8 @@ Member = BrokerProcess | KafkaOnZooKeeper
 class Cluster:
     """`brokers` by id, each a process. Their metadata store is served by this process, or is `zookeeper`."""
 
+    has_brokers_of_kafka = False
+
     def __init__(
         self,
         directory: Path,

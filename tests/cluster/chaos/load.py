@@ -131,7 +131,16 @@ class Load:
         if transactions:
             self.topics.append(IN_TRANSACTIONS)
             self.transactions = [
-                TransactionLoad(f"t{n}", cluster.servers, IN_TRANSACTIONS, PARTITIONS, 4, seed + n, pause_s)
+                TransactionLoad(
+                    f"t{n}",
+                    cluster.servers,
+                    IN_TRANSACTIONS,
+                    PARTITIONS,
+                    4,
+                    seed + n,
+                    pause_s,
+                    is_careful=cluster.has_brokers_of_kafka,
+                )
                 for n in range(2)
             ]
         self._is_damaged = is_damaged

@@ -23,6 +23,8 @@ OTTLA = 3
 class MixedCluster(Cluster):
     """Brokers 1 and 2 are Apache Kafka, 3 is ours."""
 
+    has_brokers_of_kafka = True
+
     def __init__(
         self, libs: Path, directory: Path, zookeeper: ZooKeeperProcesses, settings: dict[str, str] | None = None
     ) -> None:
