@@ -162,10 +162,7 @@ class PartitionLeader:
         """Whether every follower has all there is, so that none can have fallen behind. True of most partitions at most
         times: it has to be quick."""
         end_offset = self.log_end_offset
-        for follower in self.followers.values():
-            if follower.log_end_offset != end_offset:
-                return False
-        return True
+        return all(follower.log_end_offset == end_offset for follower in self.followers.values())
 
     def check_lag(self, now_ms: int, lag_ms_max: int) -> ProposeIsr | None:
         """To be asked about twice per `lag_ms_max`: who has fallen behind is no longer waited for."""
