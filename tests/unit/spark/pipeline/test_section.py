@@ -103,6 +103,19 @@ class TestDurations:
     def test_lengths(self, text: str, ms: int) -> None:
         assert section(delay=text).take_duration_ms("delay") == ms
 
+    @pytest.mark.parametrize(
+        ("words", "ms"),
+        [
+            ("ms milli millis millisecond milliseconds", 2),
+            ("s sec secs second seconds", 2_000),
+            ("m min mins minute minutes", 120_000),
+            ("h hour hours", 7_200_000),
+            ("d day days", 172_800_000),
+        ],
+    )
+    def test_words_for_units(self, words: str, ms: int) -> None:
+        assert {section(delay=f"2 {word}").take_duration_ms("delay") for word in words.split()} == {ms}
+
     @pytest.mark.parametrize("text", ["soon", "10", "ten seconds", "-1 s", "5 fortnights", "5 months", "2 secnds"])
     def test_what_is_no_length(self, text: str) -> None:
         with pytest.raises(SpecError, match="is not a length of time"):
