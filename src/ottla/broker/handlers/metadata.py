@@ -37,6 +37,7 @@ def respond(context: RequestContext, request: MetadataRequest) -> bytes | Corout
 
 
 async def _respond_once_introduced(context: RequestContext, request: MetadataRequest) -> bytes:
+    """Until then there are no brokers to name, and a client that is told so may not ask again for long."""
     await context.broker.introduced.wait()
     response = respond(context, request)
     return response if isinstance(response, bytes) else await response
