@@ -45,15 +45,13 @@ class OffsetIndex(IndexFile):
 
     def first_at_or_after(self, position: int) -> OffsetPosition | None:
         """The first entry of a batch that does not begin before `position`."""
-        entries = self.entries()
-        low, high = 0, self.entry_count
-        while low < high:
-            middle = (low + high) // 2
-            if _unpack(entries, middle * 8)[1] < position:
-                low = middle + 1
-            else:
-                high = middle
-        return self.entry(low) if low < self.entry_count else None
+        found = self._count_before(position)
+        return self.entry(found) if found < self.entry_count else None
+
+    def last_before(self, position: int) -> OffsetPosition:
+        """The last entry of a batch that begins before `position`, or the start of the segment."""
+        found = self._count_before(position)
+        return self.entry(found - 1) if found else OffsetPosition(self.base_offset, 0)
 
     def truncate_to(self, offset: int) -> None:
         """Forget every entry at or above `offset`."""
@@ -69,6 +67,18 @@ class OffsetIndex(IndexFile):
             raise CorruptIndexError(f"{self.path} points outside its log")
         if self.entry_count > 1 and not (first.offset < last.offset and first.position < last.position):
             raise CorruptIndexError(f"{self.path} is out of order")
+
+    def _count_before(self, position: int) -> int:
+        """How many entries are of batches that begin before `position`."""
+        entries = self.entries()
+        low, high = 0, self.entry_count
+        while low < high:
+            middle = (low + high) // 2
+            if _unpack(entries, middle * 8)[1] < position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _count_up_to(self, offset: int) -> int:
         """How many entries are not above `offset`."""

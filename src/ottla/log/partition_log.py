@@ -7,6 +7,7 @@ may see.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
@@ -20,7 +21,8 @@ from ottla.log.config import LogConfig
 from ottla.log.durable_log import LogParts
 from ottla.log.fetched_batches import read_fetched
 from ottla.log.preparation import prepare_client_batch, prepare_coordinator_batches, split_batches
-from ottla.log.replay import note_completed, read_end_marker
+from ottla.log.producer_snapshot import ProducerEntry
+from ottla.log.replay import note_completed, read_end_marker, recall_batches
 from ottla.log.segment import Segment
 from ottla.log.segmented_log import SegmentedLog
 from ottla.log.stage import NOT_STAGED, Stage
@@ -44,6 +46,8 @@ from ottla.records.compression import Codec, compress
 from ottla.records.control import EndMarker
 
 _NO_APPEND_TIME = -1
+
+_log = logging.getLogger(__name__)
 
 
 class Origin(Enum):
@@ -120,6 +124,9 @@ class PartitionLog(SegmentedLog):
         if producer_id >= 0:
             is_transactional = attributes & TRANSACTIONAL_BIT != 0
             last_sequence = (base_sequence + last_delta) & MAX_SEQUENCE
+            incomplete = self.producers.entry_to_complete(producer_id, producer_epoch, base_sequence)
+            if incomplete is not None:
+                self._recall_batches(incomplete)
             stored = self.producers.check_batch(
                 producer_id, producer_epoch, base_sequence, last_sequence, is_transactional
             )
@@ -148,6 +155,16 @@ class PartitionLog(SegmentedLog):
         self.move_end(last_offset + 1, now_ms)
         log_append_time_ms = max_timestamp if attributes & LOG_APPEND_TIME_BIT else _NO_APPEND_TIME
         return AppendInfo(first_offset, last_offset, max_timestamp, log_append_time_ms, self.log_start_offset, False)
+
+    def _recall_batches(self, entry: ProducerEntry) -> None:
+        try:
+            recall_batches(entry, self.segments)
+        except CorruptBatchError as e:
+            # The producer is then told what it would have been told without a search.
+            _log.error("%s", e.message)
+            entry.lacks_earlier = False
+        except OSError as e:
+            raise self.failed_to("read", e) from e
 
     def _store(self, records: memoryview, last_offset: int, max_timestamp: int, leader_epoch: int, now_ms: int) -> None:
         """Write one batch at the end of the log. The end itself is moved by the caller."""

@@ -51,6 +51,13 @@ class ProducerEntry:
     last_timestamp: int = NO_TIMESTAMP
     transaction_first_offset: int = NO_OFFSET
     """Where the open transaction began; -1 if none is open."""
+    lacks_earlier: bool = False
+    """Whether the log may hold batches before these that belong into the window: a snapshot keeps only the newest."""
+
+    def begin_epoch(self, producer_epoch: int) -> None:
+        self.producer_epoch = producer_epoch
+        self.batches.clear()
+        self.lacks_earlier = False
 
     @property
     def has_ended_transaction(self) -> bool:
@@ -121,5 +128,6 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
         if last_offset >= 0:
             base_sequence = NO_SEQUENCE if last_sequence == NO_SEQUENCE else (last_sequence - delta) & MAX_SEQUENCE
             entry.batches.append(StoredBatch(base_sequence, last_sequence, last_offset, delta, timestamp))
+            entry.lacks_earlier = True
         entries.append(entry)
     return entries

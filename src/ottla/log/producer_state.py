@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.log.checkpoints import replace_file
 from ottla.log.producer_snapshot import (
+    DUPLICATE_WINDOW,
     NO_OFFSET,
     ProducerEntry,
     SnapshotError,
@@ -87,6 +88,15 @@ class ProducerStates:
             self.check_not_in_transaction(producer_id)
         return None
 
+    def entry_to_complete(self, producer_id: int, producer_epoch: int, base_sequence: int) -> ProducerEntry | None:
+        """The producer's entry, if this batch may be a duplicate of one that the entry lacks (see `recall_batches`)."""
+        entry = self.entries.get(producer_id)
+        if entry is None or not entry.lacks_earlier or producer_epoch != entry.producer_epoch:
+            return None
+        if len(entry.batches) == DUPLICATE_WINDOW or base_sequence == entry.last_sequence + 1:
+            return None
+        return None if any(stored.base_sequence == base_sequence for stored in entry.batches) else entry
+
     def next_sequence(self, producer_id: int) -> tuple[int, int] | None:
         """Epoch and sequence number that a batch must have to be plainly the next one; None if nothing is plain."""
         entry = self.entries.get(producer_id)
@@ -143,8 +153,7 @@ class ProducerStates:
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id, producer_epoch)
         elif producer_epoch != entry.producer_epoch:
-            entry.producer_epoch = producer_epoch
-            entry.batches.clear()
+            entry.begin_epoch(producer_epoch)
         entry.batches.append(
             StoredBatch(base_sequence, last_sequence, last_offset, last_offset - first_offset, max_timestamp)
         )
@@ -163,8 +172,7 @@ class ProducerStates:
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id, producer_epoch)
         elif producer_epoch != entry.producer_epoch:
-            entry.producer_epoch = producer_epoch
-            entry.batches.clear()
+            entry.begin_epoch(producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = timestamp
         first_offset = entry.transaction_first_offset

@@ -24,7 +24,7 @@ from ottla.log.old_formats import refuse_old_format
 from ottla.log.partition_log import PartitionLog
 from ottla.log.producer_snapshot import SnapshotError, decode_snapshot, find_snapshots
 from ottla.log.producer_state import ProducerStates
-from ottla.log.replay import recall_batches, replay_into_index, replay_producers
+from ottla.log.replay import replay_into_index, replay_producers
 from ottla.log.segment import MAX_RELATIVE_OFFSET, Segment
 from ottla.log.segment_files import (
     INDEX_SUFFIX,
@@ -41,8 +41,6 @@ from ottla.log.swap import finish_swaps
 from ottla.records.batch import HEADER_SIZE, MAGIC_V2, BatchHeader, crc_is_valid, read_header
 
 _READ_BYTES = 4 << 20
-_LOOK_BACK_BYTES = 4 * 1_048_576
-"""After a crash: how much of the log is searched for the batches that clients may send again."""
 
 _log = logging.getLogger(__name__)
 
@@ -134,8 +132,6 @@ class _Loader:
         self._settle(found)
         self._complete_epochs()
         self._complete_producers()
-        if not is_clean:
-            recall_batches(self.producers, self.segments, _LOOK_BACK_BYTES)
         _remove_stray_snapshots(self.directory, [s.base_offset for s in self.segments.all()], self.log_end_offset)
         return LogParts(
             segments=self.segments,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 
 from ottla.base.errors import CorruptBatchError
-from ottla.log.producer_snapshot import DUPLICATE_WINDOW, StoredBatch
+from ottla.log.producer_snapshot import DUPLICATE_WINDOW, ProducerEntry, StoredBatch
 from ottla.log.producer_state import CompletedTransaction, ProducerStates
-from ottla.log.segment import Segment
 from ottla.log.segment_set import SegmentSet
 from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
 from ottla.records.batch import BatchHeader
 from ottla.records.control import EndMarker, parse_end_marker
 from ottla.records.reader import read_records
+
+_LOOK_BACK_BYTES = 64 << 20
+"""How much of the log is searched for the batches that a client sends again: what others may have written between."""
+_LOOK_BACK_STEP_BYTES = 1 << 20
 
 
 def read_end_marker(batch: memoryview | bytes, header: BatchHeader) -> EndMarker | None:
@@ -57,48 +59,34 @@ def replay_producers(producers: ProducerStates, segments: SegmentSet, end_offset
             producers.replay(header, marker)
 
 
-def recall_batches(producers: ProducerStates, segments: SegmentSet, look_back_bytes: int) -> None:
-    """Find the batches before the newest one of each producer again, as far as `look_back_bytes` of the log go.
+def recall_batches(entry: ProducerEntry, segments: SegmentSet) -> None:
+    """Find the batches again that the log holds before those `entry` knows, as many as a client may send again.
 
-    A snapshot holds only the newest. After a crash a client sends all again that it had no reply for, up to five, and
-    would be refused the first of them if it were not recognised.
+    A client that was told nothing when leaders changed sends up to five again. If the first were not recognised, the
+    client would take all five for lost and send them with new numbers (KIP-360), and they would be stored twice.
     """
-    forgetful = {
-        producer_id: entry
-        for producer_id, entry in producers.entries.items()
-        if 0 < len(entry.batches) < DUPLICATE_WINDOW
-    }
-    if not forgetful:
-        return
-    found: dict[int, deque[StoredBatch]] = {}
-    for header in _last_headers(segments, look_back_bytes):
-        entry = forgetful.get(header.producer_id)
-        if entry is not None and not header.is_control and header.producer_epoch == entry.producer_epoch:
-            batch = StoredBatch(
-                header.base_sequence,
-                header.last_sequence,
-                header.last_offset,
-                header.last_offset_delta,
-                header.max_timestamp,
-            )
-            found.setdefault(header.producer_id, deque(maxlen=DUPLICATE_WINDOW)).append(batch)
-    for producer_id, batches in found.items():
-        if batches[-1].last_offset == forgetful[producer_id].last_offset:
-            forgetful[producer_id].batches = batches
-
-
-def _last_headers(segments: SegmentSet, look_back_bytes: int) -> Iterator[BatchHeader]:
-    """Headers of about the last `look_back_bytes` of the log, in its order."""
-    starts: list[tuple[Segment, int]] = []
-    for segment in reversed(segments.all()):
-        start = 0
-        if segment.size > look_back_bytes:
-            entry = segment.offset_index.first_at_or_after(segment.size - look_back_bytes)
-            start = entry.position if entry is not None else 0
-        starts.append((segment, start))
-        look_back_bytes -= segment.size - start
-        if look_back_bytes <= 0:
+    missing = DUPLICATE_WINDOW - len(entry.batches)
+    first_offset = entry.batches[0].first_offset
+    for headers in _headers_before(first_offset, segments):
+        own = [
+            StoredBatch(h.base_sequence, h.last_sequence, h.last_offset, h.last_offset_delta, h.max_timestamp)
+            for h in headers
+            if h.producer_id == entry.producer_id and h.producer_epoch == entry.producer_epoch and not h.is_control
+        ][-missing:]
+        entry.batches.extendleft(reversed(own))
+        missing -= len(own)
+        if missing <= 0:
             break
-    for segment, start in reversed(starts):
-        for _, header in segment.headers(start):
-            yield header
+    entry.lacks_earlier = False
+
+
+def _headers_before(offset: int, segments: SegmentSet) -> Iterator[list[BatchHeader]]:
+    """Headers of the batches before the one that `offset` begins, in pieces: the last piece first, each in order."""
+    to_search = _LOOK_BACK_BYTES
+    for segment in reversed(segments.up_to(segments.number_of(offset)).all()):
+        end = segment.position_of(offset)
+        while end > 0 and to_search > 0:
+            start = segment.offset_index.last_before(max(end - _LOOK_BACK_STEP_BYTES, 1)).position
+            yield [header for _, header in segment.headers(start, end)]
+            to_search -= end - start
+            end = start

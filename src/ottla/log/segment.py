@@ -293,9 +293,9 @@ class Segment:
             raise CorruptBatchError(f"{self.log.path} ends inside the batch at position {position}")
         return data
 
-    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Every batch from `position` on, by its header; payloads are skipped."""
-        return iter_file(self.log, position, self.size)
+    def headers(self, position: int = 0, end_position: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """Every batch from `position` on, by its header; payloads are skipped. One must end at `end_position`."""
+        return iter_file(self.log, position, self.size if end_position is None else end_position)
 
     def next_offset(self) -> int:
         """The offset after the last batch."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.base.errors import ErrorCode, KafkaError
+from ottla.base.errors import ErrorCode, KafkaError, LogDirError
 from ottla.log.partition_log import Origin, PartitionLog
 from ottla.log.producer_snapshot import (
     ProducerEntry,
@@ -19,9 +22,10 @@ from ottla.log.producer_snapshot import (
     encode_snapshot,
 )
 from ottla.log.producer_state import ProducerStates
-from ottla.records.batch import MAX_SEQUENCE
+from ottla.log.segment import Segment
+from ottla.records.batch import MAX_SEQUENCE, BatchHeader
 from ottla.records.control import end_transaction_marker
-from tests.unit.log.samples import NOW_MS, MakeLog, append, batch, idempotent, reopen
+from tests.unit.log.samples import FRESH_LOG, NOW_MS, MakeLog, append, batch, idempotent, reopen
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "on_disk.json").read_text())
 
@@ -253,6 +257,7 @@ entries = st.builds(
         coordinator_epoch=coordinator,
         last_timestamp=timestamp,
         transaction_first_offset=first,
+        lacks_earlier=True,
     ),
     st.integers(0, 2**63 - 1),
     st.integers(0, 2**15 - 1),
@@ -323,14 +328,149 @@ class TestSnapshots:
         assert states.end_offset == 10
         assert sorted(path.name for path in tmp_path.iterdir()) == [f"{n:020d}.snapshot" for n in (5, 10)]
 
-    def test_after_a_clean_restart_one_batch_is_remembered(self, log: PartitionLog) -> None:
+
+def restarted(log: PartitionLog) -> PartitionLog:
+    log.close()
+    return reopen(log, is_clean=True)
+
+
+def crashed(log: PartitionLog) -> PartitionLog:
+    log.flush()
+    return reopen(log, is_clean=False, recovery_point=log.recovery_point)
+
+
+def cut(log: PartitionLog) -> PartitionLog:
+    """One that wrote a batch which no follower had got, and was told to drop it."""
+    log.take_snapshot()
+    end_offset = log.log_end_offset
+    append(log)
+    log.truncate_to(end_offset)
+    return log
+
+
+class TestBatchesBeforeASnapshot:
+    """A snapshot keeps the newest batch of a producer; the others of the window are found in the log when asked for."""
+
+    @pytest.mark.parametrize("lose_memory", [restarted, crashed, cut])
+    def test_all_that_may_be_in_flight_are_recognised(
+        self, log: PartitionLog, lose_memory: Callable[[PartitionLog], PartitionLog]
+    ) -> None:
+        for sequence in range(6):
+            send(log, idempotent(sequence))
+            send(log, idempotent(sequence, producer_id=8))
+            log.roll(now_ms=NOW_MS)
+        again = lose_memory(log)
+        assert refused(again, idempotent(0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert [send(again, idempotent(n)) for n in range(1, 6)] == [(2 * n, True) for n in range(1, 6)]
+        assert send(again, idempotent(6)) == (12, False)
+        assert send(again, idempotent(2, producer_id=8)) == (5, True)
+
+    def test_batches_of_another_epoch_are_no_duplicates(self, log: PartitionLog) -> None:
+        send(log, idempotent(0, 2))
+        send(log, idempotent(0, producer_epoch=1))
+        send(log, idempotent(1, producer_epoch=1))
+        again = restarted(log)
+        assert refused(again, idempotent(0, 2, producer_epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert send(again, idempotent(0, producer_epoch=1)) == (2, True)
+        assert list(again.producers.entries[7].batches) == [(0, 0, 2, 0, NOW_MS), (1, 1, 3, 0, NOW_MS)]
+
+    def test_an_epoch_that_begins_afterwards_lacks_nothing(self, log: PartitionLog) -> None:
+        send(log, idempotent(0))
+        send(log, idempotent(1))
+        again = restarted(log)
+        send(again, idempotent(0, producer_epoch=1))
+        assert not again.producers.entries[7].lacks_earlier
+        assert refused(again, idempotent(2, producer_epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert len(again.producers.entries[7].batches) == 1
+
+    def test_what_was_appended_since_stays_known(self, log: PartitionLog) -> None:
+        for sequence in range(4):
+            send(log, idempotent(sequence))
+        again = restarted(log)
+        for sequence in range(4, 7):
+            send(again, idempotent(sequence))
+        assert refused(again, idempotent(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert [send(again, idempotent(n)) for n in range(2, 7)] == [(n, True) for n in range(2, 7)]
+
+    def test_the_log_is_searched_once(self, log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+        for sequence in range(3):
+            send(log, idempotent(sequence))
+        again = restarted(log)
+        searched: list[int] = []
+        headers = Segment.headers
+
+        def counted(segment: Segment, *positions: int) -> Iterator[tuple[int, BatchHeader]]:
+            searched.append(segment.base_offset)
+            return headers(segment, *positions)
+
+        monkeypatch.setattr(Segment, "headers", counted)
+        assert send(again, idempotent(2)) == (2, True)
+        assert send(again, idempotent(3)) == (3, False)
+        assert searched == []
+        for _ in range(3):
+            assert refused(again, idempotent(9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert send(again, idempotent(0)) == (0, True)
+        assert searched == [0]
+
+    def test_a_search_goes_back_step_by_step_and_not_for_ever(
+        self, make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("ottla.log.replay._LOOK_BACK_STEP_BYTES", 300)
+        log = make_log(index_interval_bytes=100)
+        send(log, idempotent(0))
+        size = log.size_bytes
+        for _ in range(50):
+            append(log)
+        send(log, idempotent(1))
+        log.close()
+        monkeypatch.setattr("ottla.log.replay._LOOK_BACK_BYTES", 40 * size)
+        assert refused(reopen(log, is_clean=True), idempotent(0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        monkeypatch.setattr("ottla.log.replay._LOOK_BACK_BYTES", 60 * size)
+        assert send(reopen(log, is_clean=True), idempotent(0)) == (0, True)
+
+    def test_damage_that_a_search_meets_is_logged(self, log: PartitionLog, caplog: pytest.LogCaptureFixture) -> None:
         for sequence in range(3):
             send(log, idempotent(sequence))
         log.close()
         again = reopen(log, is_clean=True)
-        assert send(again, idempotent(2)) == (2, True)
+        os.pwrite(again.segments.active.log.fd, b"\xff", 16)
         assert refused(again, idempotent(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert "holds no batch at position 0" in caplog.text
         assert send(again, idempotent(3)) == (3, False)
+
+    def test_a_disk_that_cannot_be_read_fails_the_directory(
+        self, log: PartitionLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for sequence in range(3):
+            send(log, idempotent(sequence))
+        again = restarted(log)
+
+        def broken(*_: object) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(Segment, "headers", broken)
+        with pytest.raises(LogDirError, match=r"cannot read .*events-0"):
+            send(again, idempotent(0))
+
+    @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.booleans()), min_size=1, max_size=25))
+    @settings(suppress_health_check=FRESH_LOG, max_examples=40)
+    def test_as_if_nothing_had_been_forgotten(self, make_log: MakeLog, sent: list[tuple[int, int, bool]]) -> None:
+        log = make_log(index_interval_bytes=100)
+        stored: dict[int, list[tuple[int, int, int]]] = {}
+        for producer_id, count, rolls in sent:
+            earlier = stored.setdefault(producer_id, [])
+            sequence = earlier[-1][0] + earlier[-1][1] if earlier else 0
+            offset, _ = send(log, idempotent(sequence, count, producer_id=producer_id))
+            earlier.append((sequence, count, offset))
+            if rolls:
+                log.roll(now_ms=NOW_MS)
+        again = restarted(log)
+        for producer_id, batches in stored.items():
+            for sequence, count, offset in batches[-5:]:
+                assert send(again, idempotent(sequence, count, producer_id=producer_id)) == (offset, True)
+            for sequence, count, _ in batches[:-5]:
+                code = refused(again, idempotent(sequence, count, producer_id=producer_id))
+                assert code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_coordinator_batches_have_no_sequence(log: PartitionLog) -> None:
