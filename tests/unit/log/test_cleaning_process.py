@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
+import pickle
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from ottla.base.errors import CorruptBatchError
+from ottla.log.cleaning import process, worker
 from ottla.log.cleaning.candidates import find_candidate
 from ottla.log.cleaning.pass_plan import CleaningAbortedError, CleaningEndedError, plan_pass
-from ottla.log.cleaning.process import CleaningProcess
+from ottla.log.cleaning.process import CleaningProcess, Failed
 from ottla.log.partition_log import PartitionLog
 from ottla.records.builder import build_batch
 from tests.unit.log.cleaning_passes import LIMITS, clean
@@ -80,6 +88,57 @@ def test_one_that_somebody_ends_is_told_from_one_that_fails(make_log: MakeLog) -
     with pytest.raises(CleaningEndedError, match="has ended"):
         list(begin(log, HARDLY_ANY, kill_it).groups())
     assert not list(log.directory.glob("*.cleaned"))
+
+
+def test_one_that_ends_before_it_has_its_job(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = dirty_log(make_log)
+
+    def start_and_end() -> subprocess.Popen[bytes]:
+        started = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        started.wait()
+        return started
+
+    monkeypatch.setattr(process, "_start", start_and_end)
+    with pytest.raises(CleaningEndedError, match="has ended"):
+        list(begin(log, UNLIMITED, lambda: False).groups())
+
+
+def test_one_that_cannot_be_started_says_nothing_of_the_disk(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = dirty_log(make_log)
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(process.subprocess, "Popen", fails)
+    with pytest.raises(CleaningEndedError, match=r"no process can be started .*\(Cannot allocate memory\)"):
+        list(begin(log, UNLIMITED, lambda: False).groups())
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(5, "Input/output error", "/d/0.log"), Failed(5, "Input/output error", "/d/0.log")),
+        (OSError("no number"), Failed(None, "no number")),
+        (CorruptBatchError("a bad batch"), Failed(None, "a bad batch")),
+        (ZeroDivisionError("division by zero"), Failed(None, "ZeroDivisionError('division by zero')")),
+    ],
+)
+def test_what_a_pass_that_fails_tells(
+    error: Exception, told: Failed, make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(job: object) -> None:
+        raise error
+
+    messages: list[object] = []
+    monkeypatch.setattr(worker, "_run", fails)
+    monkeypatch.setattr(worker, "_tell", messages.append)
+    monkeypatch.setattr(worker, "_end_with_parent", lambda: None)
+    monkeypatch.setattr(worker, "os", SimpleNamespace(nice=lambda by: None))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(pickle.dumps("a job"))))
+    worker.main()
+    assert messages == [told]
 
 
 def _children() -> list[psutil.Process]:

@@ -38,7 +38,7 @@ class CleaningAbortedError(OttlaError):
 
 
 class CleaningEndedError(OttlaError):
-    """The process of a pass was ended by somebody else, as it happens where memory is short."""
+    """The process of a pass was ended by somebody else, or could not begin, as it happens where memory is short."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from struct import Struct
 from typing import NamedTuple, TypeAlias
@@ -38,6 +39,7 @@ from ottla.log.segment_files import (
 )
 
 _LOOK_EVERY_MS = 100
+_HAS_ENDED = "the process that compacts it has ended"
 _SIZE = Struct(">I")
 _COMMAND = ("-m", "ottla.log.cleaning.worker")
 _ENVIRONMENT = {
@@ -128,17 +130,14 @@ class CleaningProcess:
 
     def groups(self) -> Generator[CleanedGroup, None, None]:
         """Each group that comes must have taken its place, or been discarded, before the next is asked for."""
-        process = subprocess.Popen(
-            [sys.executable, *_COMMAND],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            env={**_ENVIRONMENT, **os.environ},
-        )
+        process = _start()
         assert process.stdin is not None and process.stdout is not None
         try:
-            process.stdin.write(pickle.dumps(self._job))
-            process.stdin.flush()
+            try:
+                process.stdin.write(pickle.dumps(self._job))
+                process.stdin.flush()
+            except BrokenPipeError:
+                raise CleaningEndedError(_HAS_ENDED) from None
             while True:
                 message = self._receive(process.stdout.fileno())
                 if isinstance(message, Failed):
@@ -150,7 +149,8 @@ class CleaningProcess:
         finally:
             process.kill()
             process.wait()
-            process.stdin.close()
+            with suppress(BrokenPipeError):  # of a job that was not taken
+                process.stdin.close()
             process.stdout.close()
             self._remove_unfinished()
 
@@ -170,7 +170,7 @@ class CleaningProcess:
                     raise CleaningAbortedError("the log is not there any more as it was")
             more = os.read(fd, size - len(data))
             if not more:
-                raise CleaningEndedError("the process that compacts it has ended")
+                raise CleaningEndedError(_HAS_ENDED)
             data += more
         return data
 
@@ -189,6 +189,20 @@ class CleaningProcess:
             for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
                 path = segment_path(self._plan.directory, segment.base_offset, suffix + CLEANED_SUFFIX)
                 path.unlink(missing_ok=True)
+
+
+def _start() -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            [sys.executable, *_COMMAND],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env={**_ENVIRONMENT, **os.environ},
+        )
+    except OSError as e:
+        # Memory or descriptors are short: the disk, which an OSError is about elsewhere, is not to blame.
+        raise CleaningEndedError(f"no process can be started to compact it ({e.strerror})") from e
 
 
 def _error_of(failed: Failed) -> Exception:
