@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,6 +56,15 @@ def test_a_hundred_seeds_unless_told_otherwise(
     assert tried == [(seed, 20_000, False) for seed in range(6, 106)]
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("50 of 100 seeds, ") and said[1].startswith("100 of 100 seeds, ")
+
+
+def test_how_long_many_seeds_took(
+    tried: list[tuple[int, int, bool]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times_s = iter([1000.0, 1064.0])
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: next(times_s)))
+    assert command.main(["--first", "6", "--seeds", "2"]) == 0
+    assert "took 64 s" in words(capsys.readouterr().out)
 
 
 def test_a_seed_that_is_broken_is_named_at_once(

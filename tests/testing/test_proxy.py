@@ -107,6 +107,15 @@ def test_refused_delayed_cut_and_slow(echo: tuple[str, int]) -> None:
         assert echoed(proxy, DATA) == DATA
 
 
+@pytest.mark.parametrize(("share", "fewest", "most"), [(0.0, 0, 0), (0.5, 10, 90), (1.0, 100, 100)])
+def test_the_share_that_is_delayed(echo: tuple[str, int], share: float, fewest: int, most: int) -> None:
+    with FaultProxy(NetworkFaults(delayed_share=share), forward_to=echo, seed=1) as proxy, connect(proxy) as connection:
+        for _ in range(50):
+            connection.sendall(b"x")
+            assert connection.recv(1) == b"x"
+        assert fewest <= proxy.figures.delayed <= most
+
+
 def test_cut_held_and_released_on_demand(echo: tuple[str, int]) -> None:
     with FaultProxy(forward_to=echo) as proxy, connect(proxy) as connection:
         connection.sendall(b"1")

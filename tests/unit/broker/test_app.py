@@ -116,6 +116,22 @@ def test_what_a_broker_says_when_it_has_started(
     assert isinstance(started[0][1].access, AccessRules), "without rules everybody may do everything"
 
 
+def test_how_long_a_broker_took_to_stop(
+    started: list[tuple[FakeBroker, Surroundings]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def end(broker: FakeBroker) -> None:
+        monkeypatch.setattr(app, "time", SimpleNamespace(monotonic=lambda: next(times_s)))
+        broker.orphaned.set()
+
+    times_s = iter([1000.0, 1001.25])
+    with caplog.at_level("INFO", "ottla"):
+        run(end, started, BrokerConfig({"log.dirs": str(tmp_path)}), monkeypatch)
+    assert "broker 7 stopped in 1250 ms; all logs are closed" in caplog.messages
+
+
 def test_a_broker_that_cannot_start_says_why(
     started: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from ottla.base.errors import LogDirError
 from ottla.base.types import TopicPartition
+from ottla.broker import cleaner as cleaner_module
 from ottla.broker.cleaner import FULL_DISK_PAUSE_MS, LogCleaner
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.partition import Partition
 from ottla.log.checkpoints import read_offsets
 from ottla.log.cleaning import process
+from ottla.log.cleaning.candidates import find_candidate
 from ottla.log.config import LogConfig
 from ottla.records.builder import build_batch
 from tests.unit.broker.replica_world import ReplicaWorld, in_world
@@ -99,6 +102,26 @@ def test_a_log_that_cannot_be_compacted_is_set_aside_and_the_others_go_on(
             f"broken-0 in {broken.log.directory} cannot be compacted and is left as it is: "
             f"{segment.log.path}: the batch of offset 0 has a wrong checksum"
         )
+
+    in_world(tmp_path, scenario, COMPACTED)
+
+
+def test_a_log_that_cannot_be_looked_at_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partitions = [await world.lead(topic) for topic in ("one", "two", "three")]
+        for partition in partitions:
+            fill(world, partition)
+        good = find_candidate(partitions[1].log, world.clock.wall_ms())
+
+        def finds(log: Any, now_ms: int) -> Any:
+            if log is not partitions[1].log:
+                raise LogDirError("no such file")
+            return good
+
+        monkeypatch.setattr(cleaner_module, "find_candidate", finds)
+        cleaner = cleaner_of(world)
+        assert cleaner.choose() is good
+        assert list(cleaner._candidates(world.clock.wall_ms())) == [good], "the others are set aside"
 
     in_world(tmp_path, scenario, COMPACTED)
 

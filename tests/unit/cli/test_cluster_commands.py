@@ -60,6 +60,7 @@ def test_configs_that_make_no_sense(ottla: Commands, arguments: list[str], exit_
 
 def test_lists_in_brackets_are_one_value() -> None:
     assert parse_settings(["a=1,b=[x,y]", "c="]) == {"a": "1", "b": "x,y", "c": ""}
+    assert parse_settings(["a=[x,y],b=[z],c=1"]) == {"a": "x,y", "b": "z", "c": "1"}
     with pytest.raises(UsageError, match="key=val"):
         parse_settings(["retention.ms"])
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from ottla.base.types import NIL_UUID, Uuid, uuid_to_text
 from ottla.cli.failures import UsageError
 from ottla.cli.main import main
 from ottla.cli.rows import Output
-from ottla.cli.topics import Filters, parse_assignment
+from ottla.cli.topics import Filters, _eligible_leaders, parse_assignment
 from ottla.cli.topics_output import Description, kafka_lines, partition_matches, show
 from ottla.client.core.admin.types import TopicDescription
 from ottla.client.core.topic_info import PartitionInfo
 from tests.ports import free_port
+from tests.waiting import run_async
 
 EVERYTHING = Filters(False, False, False, False, False)
 ID = Uuid(bytes(range(16)))
+DESCRIBE_TOPIC_PARTITIONS = 75
 
 
 def test_assignments() -> None:
@@ -119,3 +123,21 @@ def test_other_forms_hold_the_same_facts(output: Output, capsys: pytest.CaptureF
     shown = capsys.readouterr().out
     for fact in ("t", uuid_to_text(ID), "retention.ms", "1"):
         assert fact in shown
+
+
+@pytest.mark.parametrize(
+    ("answers", "known"),
+    [
+        ([], "N/A"),
+        ([{3, DESCRIBE_TOPIC_PARTITIONS}], ""),
+        ([{3}], "N/A"),
+        ([{3, DESCRIBE_TOPIC_PARTITIONS}, {3}], "N/A"),
+    ],
+    ids=["no answer", "new", "old", "one of each"],
+)
+def test_eligible_leaders_are_known_if_every_broker_can_say(answers: list[set[int]], known: str) -> None:
+    class Brokers:
+        async def api_versions(self) -> SimpleNamespace:
+            return SimpleNamespace(results=dict(enumerate(answers)))
+
+    assert run_async(_eligible_leaders(Brokers())) == f"\tElr: {known}\tLastKnownElr: {known}"  # type: ignore[arg-type]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
+from ottla.base.errors import ErrorCode, KafkaError, OttlaError
 from ottla.client.aio.producer.engine import ProducerEngine
 from ottla.client.core.producer.options import ProducerSettings
 from tests.waiting import run_async
@@ -24,3 +26,31 @@ def test_timestamps_are_early_by_ten_milliseconds_at_most(linger_ms: int, after_
         return box.lanes["t"].length
 
     assert (run_async(lane_length()) < 0) == is_timed
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (OttlaError("nobody there"), ErrorCode.NETWORK_EXCEPTION, "nobody there"),
+        (KafkaError("too large", code=ErrorCode.MESSAGE_TOO_LARGE), ErrorCode.MESSAGE_TOO_LARGE, "too large"),
+        (ZeroDivisionError("by zero"), ErrorCode.UNKNOWN_SERVER_ERROR, "ZeroDivisionError: by zero"),
+    ],
+)
+def test_why_a_request_failed(error: Exception, code: ErrorCode, words: str) -> None:
+    """What came of the network may be tried again; a mistake of ours fails the records."""
+    failures: list[KafkaError] = []
+
+    async def fail() -> None:
+        settings = ProducerSettings.parse({"bootstrap.servers": "x:1"})
+        engine = ProducerEngine(settings, lock=nullcontext(), on_memory=lambda: None)
+
+        def failed(call: object, error: KafkaError, now_ms: int) -> list[Any]:
+            failures.append(error)
+            return []
+
+        engine.sender.failed = failed  # type: ignore[method-assign, assignment]
+        engine._pump = lambda: None  # type: ignore[method-assign]
+        engine._failed(None, error)  # type: ignore[arg-type]
+
+    run_async(fail())
+    assert [(one.code, words in str(one)) for one in failures] == [(code, True)]

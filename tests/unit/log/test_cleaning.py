@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from ottla.base.errors import CorruptBatchError
 from ottla.log.cleaning.candidates import Candidate, choose, find_candidate
 from ottla.log.cleaning.cleaner import Cleaner
 from ottla.log.cleaning.dirty_part import OutOfMemoryError
-from ottla.log.cleaning.pass_plan import CleanerLimits, CleaningAbortedError, plan_pass
+from ottla.log.cleaning.pass_plan import CleanerLimits, CleaningAbortedError, Source, group_sources, plan_pass
+from ottla.log.config import LogConfig
 from ottla.log.partition_log import Origin, PartitionLog
 from ottla.records.batch import iter_headers
 from ottla.records.builder import build_batch
@@ -363,3 +365,40 @@ def test_what_is_not_replicated_is_not_touched(make_log: MakeLog) -> None:
     log = reopen(log, is_clean=False, high_watermark=8)
     found = find_candidate(log, NOW_MS)
     assert found is not None and found.end_offset == log.segments.all()[1].base_offset == 6
+
+
+def source(base_offset: int, size: int, offset_index: int, time_index: int) -> Any:
+    segment = SimpleNamespace(
+        base_offset=base_offset,
+        size=size,
+        offset_index=SimpleNamespace(size_bytes=offset_index),
+        time_index=SimpleNamespace(size_bytes=time_index),
+    )
+    return Source(segment, base_offset + 10)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([(50, 8, 12), (50, 8, 12)], [2]),
+        ([(50, 8, 12), (51, 8, 12)], [1, 1]),
+        ([(50, 8, 12), (50, 8, 12), (50, 8, 12), (50, 8, 12)], [2, 2]),
+        ([(20, 60, 12), (20, 60, 12), (20, 60, 12)], [2, 1]),
+        ([(20, 8, 60), (20, 8, 60), (20, 8, 60), (20, 8, 60)], [2, 2]),
+        ([(20, 8, 61), (20, 8, 60)], [1, 1]),
+    ],
+)
+def test_segments_become_one_while_they_and_their_indexes_fit(
+    sizes: list[tuple[int, int, int]], expected: list[int]
+) -> None:
+    config = LogConfig(segment_bytes=100, segment_index_bytes=120)
+    groups = group_sources([source(10 * number, *each) for number, each in enumerate(sizes)], config)
+    assert [len(group) for group in groups] == expected
+    assert [each.segment.base_offset for group in groups for each in group] == [10 * n for n in range(len(sizes))]
+
+
+@pytest.mark.parametrize(("base_offset", "expected"), [(2**31 - 10, [2]), (2**31 - 9, [1, 1])])
+def test_offsets_of_segments_that_become_one_are_not_too_far_apart(base_offset: int, expected: list[int]) -> None:
+    config = LogConfig(segment_bytes=100, segment_index_bytes=120)
+    groups = group_sources([source(0, 1, 0, 0), source(base_offset, 1, 0, 0)], config)
+    assert [len(group) for group in groups] == expected

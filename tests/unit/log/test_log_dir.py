@@ -153,6 +153,16 @@ def test_restart(directories: Directories, is_clean: bool) -> None:
     assert not any((path / CLEAN_SHUTDOWN).exists() for path in directories.paths)
 
 
+def test_nothing_is_committed_where_no_checkpoint_says_so(directories: Directories) -> None:
+    make(directories.open(), 0, 10)
+    directories.crash()
+    for path in directories.paths:
+        (path / "replication-offset-checkpoint").unlink(missing_ok=True)
+    again = directories.open().get(tp(0))
+    assert again is not None
+    assert (again.high_watermark, again.log_end_offset) == (0, 10)
+
+
 def test_a_crash_after_a_clean_start_is_a_crash(directories: Directories) -> None:
     log = make(directories.open(), 0, 3)
     directories.stop()

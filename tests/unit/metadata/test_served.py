@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from ottla.base.errors import StartError
+from ottla.base.errors import ErrorCode, StartError
 from ottla.metadata.served.address import SOCKET_NAME, short_path
 from ottla.metadata.served.client import ServedStore
 from ottla.metadata.served.frames import encode
@@ -92,8 +92,9 @@ def test_while_nobody_serves_calls_fail_and_afterwards_they_work(tmp_path: Path)
         await store.commit([Create("/kept"), Create("/gone", ephemeral=True)])
         await server.close()
         await until(lambda: events == [SessionEvent.LOST])
-        with pytest.raises(StoreFailedError, match="cannot be reached"):
+        with pytest.raises(StoreFailedError, match="cannot be reached") as failure:
             await store.get("/kept")
+        assert failure.value.code is ErrorCode.KAFKA_STORAGE_ERROR, "what a client may try again"
         server = await StoreServer.start(tmp_path)
         await until(lambda: events == [SessionEvent.LOST, SessionEvent.RENEWED])
         assert await store.get("/kept") is not None

@@ -456,6 +456,21 @@ def test_a_socket_that_was_stuck_for_a_moment_is_read_again(watched: Watched, is
     assert channel.sent == large + large + framed(b"behind them")
 
 
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_who_is_alone_is_answered_at_once_and_others_at_the_end_of_the_turn(watched: Watched, is_alone: bool) -> None:
+    loop, watches, _, context = watched
+    channel = _StuckSocket(framed(b"x"))
+    channel.refusals = 0
+    connection = ClientConnection(context, channel, connection_id=1, listener="L", peer_host="127.0.0.1", peer_port=1)
+    connection.open()
+    watches.is_shared = not is_alone
+    assert watches.reader is not None
+    watches.reader()
+    assert channel.sent == (framed(b"x") if is_alone else b"")
+    loop.run_soon()
+    assert channel.sent == framed(b"x")
+
+
 def test_replies_behind_a_late_one_do_not_keep_the_loop_spinning(watched: Watched) -> None:
     loop, watches, service, context = watched
     big = [framed(b"big:%d" % UNSENT_BYTES_PER_TURN)] * 2

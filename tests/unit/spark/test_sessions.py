@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.spark import sessions
 from ottla.spark.interpreter import find_interpreter
 from ottla.spark.sessions import SparkUnavailableError, is_this_python, require_spark, with_task_attempts
 
@@ -32,6 +33,16 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(SparkUnavailableError, match="needs Java 17"):
         require_spark()
+
+
+def test_what_goes_wrong_in_java_is_said_without_its_stack_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("An error occurred while calling None.X.\n: java.net.BindException: in use\n\tat a.b.C")
+
+    monkeypatch.setattr(sessions, "_start_java", fails)
+    with pytest.raises(SparkUnavailableError) as failure:
+        sessions.build_session("t", master="local[1]")
+    assert str(failure.value) == "Spark did not start: java.net.BindException: in use"
 
 
 def test_which_python_a_session_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

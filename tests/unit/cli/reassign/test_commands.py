@@ -17,7 +17,7 @@ from tests.unit.cli.commands import Commands
 
 @pytest.fixture
 def own_id(ottla: Commands, filled: str) -> int:
-    plan = json.loads(ottla.shown("reassign", "generate", "--topic", filled))
+    plan = json.loads(ottla.shown("reassign", "generate", "--topic", filled, "--replication-factor", "1"))
     assert [entry["partition"] for entry in plan["partitions"]] == [0, 1]
     (broker_id,) = {broker for entry in plan["partitions"] for broker in entry["replicas"]}
     return int(broker_id)
@@ -118,6 +118,8 @@ def test_a_plan_in_kafkas_words(ottla: Commands, filled: str, own_id: int, tmp_p
         (["--generate", "--broker-list", "1"], 2, "--generate needs"),
         (["generate", "--broker-list", "1,x"], 2, "'1,x' is not of the form 1,2,3"),
         (["generate", "--broker-list", "2,1,2,1"], 2, "duplicate entries: [1, 2]"),
+        (["generate", "--replication-factor", "0", "--topic", "t"], 2, "--replication-factor must be at least 1"),
+        (["execute", "no-plan", "--throttle", "0"], 2, "--throttle must be at least 1"),
         (["generate", "--topic", "no-such-topic"], 1, "Topic no-such-topic not found."),
     ],
 )

@@ -218,3 +218,10 @@ def test_messages_out_of_order_are_refused() -> None:
         [ChangeDecoder().feed(BEGIN), changes(Insert(2, ROW))]
     with pytest.raises(PgOutputError, match="2 values"):
         changes(Insert(1, ("1", "a")))
+
+
+def test_text_in_another_encoding_is_refused_with_what_to_do() -> None:
+    insert = bytes.fromhex("49000040004e000174000000024160")
+    assert parse_message(insert) == Insert(16384, ("A`",))
+    with pytest.raises(PgOutputError, match="not UTF-8: set client_encoding to UTF8"):
+        parse_message(insert.replace(b"A`", b"A\xe9"))
