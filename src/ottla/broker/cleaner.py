@@ -32,9 +32,10 @@ from ottla.log.segmented_log import SegmentedLog
 
 log = logging.getLogger(__name__)
 
-_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
-FULL_DISK_PAUSE_MS = 300_000
-"""A log for whose copy there is no space is tried again after so long."""
+_SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Nothing is wrong with the disk: there is no room on it, or the machine lacks file descriptors or memory."""
+SHORTAGE_PAUSE_MS = 300_000
+"""A log that could not be copied for one of these is tried again after so long."""
 _LOST_PROCESS_PAUSES = 4
 """One whose process was ended, after so many times the usual back-off."""
 _FOR_EVER = 2**63
@@ -135,8 +136,8 @@ class LogCleaner:
         except OSError as e:
             if partition_log.is_deleted:
                 return
-            if e.errno in _FULL_DISK:
-                self._set_aside(partition_log, f"{e.strerror}; trying again later", FULL_DISK_PAUSE_MS)
+            if e.errno in _SHORTAGES:
+                self._set_aside(partition_log, f"{e.strerror}; trying again later", SHORTAGE_PAUSE_MS)
             elif e.errno == errno.ENOENT:
                 # Somebody has removed a file of this log; the disk is not to blame.
                 self._set_aside(partition_log, f"{e.filename} is missing", _FOR_EVER)

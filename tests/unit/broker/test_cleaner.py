@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from ottla.base.errors import LogDirError
 from ottla.base.types import TopicPartition
 from ottla.broker import cleaner as cleaner_module
-from ottla.broker.cleaner import FULL_DISK_PAUSE_MS, LogCleaner
+from ottla.broker.cleaner import SHORTAGE_PAUSE_MS, LogCleaner
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.partition import Partition
 from ottla.log.checkpoints import read_offsets
@@ -181,8 +182,18 @@ def test_a_process_that_somebody_ends_is_started_again(
     in_world(tmp_path, scenario, COMPACTED)
 
 
-def test_a_full_disk_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.ENOSPC, "No space left on device"),
+        (errno.EDQUOT, "Disk quota exceeded"),
+        (errno.EMFILE, "Too many open files"),
+        (errno.ENFILE, "Too many open files in system"),
+        (errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_after_a_shortage_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int, reason: str
 ) -> None:
     async def scenario(world: ReplicaWorld) -> None:
         partition = await world.lead("t")
@@ -190,16 +201,16 @@ def test_a_full_disk_is_tried_again(
         cleaner = cleaner_of(world)
 
         def fails(*_: Any) -> int:
-            raise OSError(28, "No space left on device")
+            raise OSError(number, reason)
 
         with monkeypatch.context() as patched:
             patched.setattr(os, "pwrite", fails)
             patched.setattr(os, "pwritev", fails)
             await cleaner.clean(partition.log)
         assert cleaner.choose() is None
-        assert "t-0 in" in caplog.text and "No space left on device; trying again later" in caplog.text
+        assert "t-0 in" in caplog.text and f"{reason}; trying again later" in caplog.text
         assert not partition.is_offline
-        world.clock.advance(FULL_DISK_PAUSE_MS)
+        world.clock.advance(SHORTAGE_PAUSE_MS)
         found = cleaner.choose()
         assert found is not None
         await cleaner.clean(found.log)
