@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.base.errors import ErrorCode
 from ottla.machines.groups.classic.states import GroupState
+from ottla.machines.groups.offset_requests import expired
 from ottla.machines.groups.offsets import OffsetStore, committed_offset, offset_record
 from ottla.machines.groups.record_types import parse
 from ottla.wire.apis.offset_delete import (
@@ -17,6 +18,7 @@ from ottla.wire.apis.offset_delete import (
 )
 from ottla.wire.apis.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.wire.stored.consumer_offsets import OffsetCommitKey, OffsetCommitValue
+from ottla.wire.stored.consumer_protocol import ConsumerProtocolSubscription
 from tests.unit.machines.groups.runner import GROUP, SESSION_MS, Runner, subscription
 
 A, B = ("orders", 0), ("orders", 1)
@@ -239,6 +241,19 @@ def test_subscriptions_that_cannot_be_read_protect_all_offsets(runner: Runner) -
     assert runner.fetch() == {A: (1, 0)}
 
 
+def test_subscriptions_of_every_version_protect_only_what_they_name(runner: Runner) -> None:
+    for version in ConsumerProtocolSubscription.VERSIONS:
+        group = f"group of version {version}"
+        metadata = ConsumerProtocolSubscription(topics=["orders"]).encode_versioned(version)
+        token = runner.join(version=3, protocols=(("range", metadata),), group=group)
+        runner.advance(3_000)
+        member_id = runner.reply(token).member_id
+        runner.sync(member_id, 1, {}, group=group)
+        runner.commit({A: 1, ("clicks", 0): 2}, member_id, 1, group=group)
+        runner.perform(runner.shard.expire_offsets(runner.now_ms + RETENTION_MS))
+        assert runner.fetch(group=group) == {A: (1, 0)}
+
+
 def test_what_an_open_transaction_touches_does_not_expire(runner: Runner) -> None:
     runner.commit({A: 1})
     runner.commit_in_transaction({A: 2}, 7)
@@ -279,9 +294,9 @@ def test_a_group_somebody_is_about_to_join_is_not_removed(runner: Runner) -> Non
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("put"), st.sampled_from([-1, 7, 8]), st.sampled_from([A, B]), st.integers(0, 9)),
+        st.tuples(st.just("put"), st.sampled_from([-1, 0, 7]), st.sampled_from([A, B]), st.integers(0, 9)),
         st.tuples(st.just("tombstone"), st.just(-1), st.sampled_from([A, B]), st.just(0)),
-        st.tuples(st.sampled_from(["commit", "abort"]), st.sampled_from([7, 8]), st.just(A), st.just(0)),
+        st.tuples(st.sampled_from(["commit", "abort"]), st.sampled_from([0, 7]), st.just(A), st.just(0)),
     ),
     max_size=30,
 )
@@ -319,7 +334,85 @@ def test_an_offset_is_the_last_write_in_the_log_that_counts(
         assert store.is_pending(GROUP, partition) == (partition in store.pending_of_group(GROUP))
 
 
-@pytest.mark.parametrize("expire_ms", [-1, 55])
+def put(store: OffsetStore, partition: tuple[str, int], producer_id: int, *, at: int, group: str = GROUP) -> None:
+    store.put(group, partition, committed_offset(OffsetCommitValue(offset=at), at), producer_id)
+
+
+def test_a_tombstone_takes_one_partition_out_of_a_transaction_and_leaves_the_rest() -> None:
+    store = OffsetStore()
+    put(store, A, 7, at=0)
+    put(store, B, 7, at=1)
+    put(store, A, 7, at=2, group="other")
+    store.forget(GROUP, A)
+    assert store.pending_of_group(GROUP) == {B}
+    assert store.pending_of_group("other") == {A}
+    store.forget(GROUP, B)
+    assert not store.has_any(GROUP)
+    assert store.end_transaction(7, committed=True) == ["other"]
+    assert store.get("other", A) is not None
+
+
+def test_a_transaction_of_which_nothing_is_left_holds_no_group() -> None:
+    store = OffsetStore()
+    put(store, A, 7, at=0)
+    store.forget(GROUP, A)
+    assert store._pending == {}, "a producer without offsets is not kept"
+    assert store.end_transaction(7, committed=True) == []
+    assert not store.has_any(GROUP)
+
+
+def test_an_offset_that_is_forgotten_leaves_the_others_of_its_group() -> None:
+    store = OffsetStore()
+    put(store, A, -1, at=0)
+    put(store, B, -1, at=1)
+    store.forget(GROUP, A)
+    store.forget(GROUP, A)
+    assert list(store.of_group(GROUP)) == [B]
+    store.forget(GROUP, B)
+    assert not store.has_any(GROUP)
+
+
+def test_tombstones_cover_what_is_committed_and_what_is_pending_in_order() -> None:
+    store = OffsetStore()
+    put(store, B, -1, at=0)
+    put(store, ("clicks", 0), 7, at=1)
+    put(store, A, 0, at=2, group="other")
+    keys = [record.key for record in store.tombstones(GROUP)]
+    assert keys == [
+        OffsetCommitKey(group=GROUP, topic="clicks", partition=0),
+        OffsetCommitKey(group=GROUP, topic="orders", partition=1),
+    ]
+    of_topics = [record.key for record in store.tombstones_of_topics({"orders"})]
+    assert of_topics == [
+        OffsetCommitKey(group=GROUP, topic="orders", partition=1),
+        OffsetCommitKey(group="other", topic="orders", partition=0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("starts_ms", "expire_ms", "now_ms", "is_old"),
+    [
+        (0, -1, 99, False),
+        (0, -1, 100, True),
+        (50, -1, 149, False),
+        (50, -1, 150, True),
+        (None, -1, 10**6, False),
+        (None, 10, 10**6, False),
+        (0, 0, 0, True),
+        (0, 10, 9, False),
+        (0, 10, 10, True),
+        (0, 200, 150, False),
+    ],
+)
+def test_an_offset_is_old_after_the_retention_or_at_the_time_its_client_named(
+    starts_ms: int | None, expire_ms: int, now_ms: int, is_old: bool
+) -> None:
+    store = OffsetStore()
+    store.put(GROUP, A, committed_offset(OffsetCommitValue(offset=1, expire_timestamp=expire_ms), 0), -1)
+    assert expired(store, GROUP, lambda topic, committed_ms: starts_ms, 100, now_ms) == ([A] if is_old else [])
+
+
+@pytest.mark.parametrize("expire_ms", [-1, 0, 55])
 def test_offset_records_read_back_as_they_were_written(expire_ms: int) -> None:
     value = OffsetCommitValue(offset=5, metadata="m", commit_timestamp=44, expire_timestamp=expire_ms)
     key_bytes, value_bytes = offset_record(GROUP, A, value).encode()

@@ -148,7 +148,7 @@ def _join_known(group: ClassicGroup, call: JoinCall, now_ms: int) -> Decision:
             raise KafkaError(code=ErrorCode.UNKNOWN_MEMBER_ID)
         group.issued_ids.remove(member_id)
         decision = _add_member(group, call, member_id, now_ms)
-        decision.timers.insert(0, CancelTimer(group.issued_id_timer(member_id)))
+        decision.timers.append(CancelTimer(group.issued_id_timer(member_id)))
         return decision
     member = group.check_member(member_id, request.group_instance_id)
     is_leader = member_id == group.leader

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.base.errors import ErrorCode
+from ottla.machines.coordinator import Decision
 from ottla.machines.groups.classic.states import GroupState
 from ottla.machines.groups.config import GroupConfig
 from tests.unit.machines.groups.runner import (
@@ -59,6 +60,27 @@ def test_without_newcomers_the_initial_delay_does_not_grow(runner: Runner) -> No
 def test_no_initial_delay() -> None:
     runner = Runner(GroupConfig(initial_rebalance_delay_ms=0))
     assert runner.reply(runner.join(version=3)).generation_id == 1
+
+
+def test_the_shortest_initial_delay_is_a_delay() -> None:
+    runner = Runner(GroupConfig(initial_rebalance_delay_ms=1))
+    token = runner.join(version=3)
+    assert runner.reply(token) is None
+    runner.advance(1)
+    assert runner.reply(token).generation_id == 1
+
+
+@pytest.mark.parametrize(("beyond_ms", "is_over"), [(-1, True), (0, True), (1, False), (2, False)])
+def test_the_initial_delay_grows_by_what_is_left_of_the_rebalance_timeout(
+    runner: Runner, beyond_ms: int, is_over: bool
+) -> None:
+    tokens = [runner.join(version=3, rebalance_timeout_ms=DELAY_MS + beyond_ms) for _ in range(2)]
+    del runner.timers["join", GROUP]
+    runner.now_ms += DELAY_MS
+    runner.perform(runner.shard.timer_fired(("join", GROUP), runner.now_ms))
+    assert (runner.reply(tokens[0]) is not None) is is_over
+    if not is_over:
+        assert runner.timers["join", GROUP] == runner.now_ms + beyond_ms
 
 
 def test_everybody_leaving_ends_the_initial_delay(runner: Runner) -> None:
@@ -196,6 +218,19 @@ def test_members_that_wait_for_an_assignment_are_told_of_the_rebalance(runner: R
     waiting = runner.sync(follower, 2)
     runner.leave(leader)
     assert runner.reply(waiting).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert runner.timers["session", GROUP, follower] == runner.now_ms + SESSION_MS
+    assert runner.reply(runner.join(follower)).generation_id == 3
+
+
+def test_nobody_has_to_sync_once_the_next_rebalance_has_begun(runner: Runner) -> None:
+    members = runner.stable_group("a", "b", "c")
+    for member_id in members:
+        runner.join(member_id)
+    assert runner.group.awaited_syncs == set(members)
+    assert ("sync", GROUP) in runner.timers
+    runner.leave(members[0])
+    assert runner.group.awaited_syncs == set()
+    assert ("sync", GROUP) not in runner.timers
 
 
 def test_members_that_never_sync_are_removed(runner: Runner) -> None:
@@ -278,6 +313,26 @@ def test_a_new_member_waits_five_minutes_at_most(runner: Runner) -> None:
     assert runner.group.state is GroupState.PREPARING_REBALANCE
 
 
+def test_a_new_member_gets_no_more_time_by_joining_again(runner: Runner) -> None:
+    runner.stable_group("a", "b")
+    member_id = runner.reply(runner.join()).member_id
+    first = runner.join(member_id)
+    due_ms = runner.timers["session", GROUP, member_id]
+    assert due_ms == runner.now_ms + 300_000
+    runner.now_ms += 5_000
+    runner.join(member_id)
+    assert runner.reply(first).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert runner.timers["session", GROUP, member_id] == due_ms
+
+
+def test_a_known_member_begins_its_session_anew_with_each_join(runner: Runner) -> None:
+    leader, _ = runner.stable_group("a", "b")
+    for _ in range(2):
+        runner.now_ms += 1_000
+        runner.join(leader)
+        assert runner.timers["session", GROUP, leader] == runner.now_ms + SESSION_MS
+
+
 # The member-id handshake (KIP-394)
 
 
@@ -289,6 +344,11 @@ def test_a_new_member_has_to_come_back_with_its_id(runner: Runner) -> None:
     token = runner.join(refused.member_id)
     runner.advance(DELAY_MS)
     assert runner.reply(token).member_id == refused.member_id
+
+
+@pytest.mark.parametrize("version", [4, 5, 9])
+def test_clients_of_a_version_with_the_handshake_are_not(runner: Runner, version: int) -> None:
+    assert runner.reply(runner.join(version=version)).error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
@@ -388,6 +448,27 @@ def test_requests_of_the_former_self_are_answered(runner: Runner) -> None:
     assert runner.reply(runner.join(leader, instance_id="i1")).generation_id == 2
 
 
+def test_a_static_member_that_is_back_has_a_session_of_its_own_length(runner: Runner) -> None:
+    _, old_id = static_group(runner, "i1", "i2")
+    runner.now_ms += 1_000
+    new_id = runner.reply(runner.join(instance_id="i2", session_timeout_ms=7_000)).member_id
+    assert ("session", GROUP, old_id) not in runner.timers
+    assert runner.timers["session", GROUP, new_id] == runner.now_ms + 7_000
+
+
+def test_nobody_waits_for_the_sync_of_a_former_self(runner: Runner) -> None:
+    leader, follower = (runner.join(instance_id=name) for name in ("i1", "i2"))
+    runner.advance(3 * DELAY_MS)
+    leader_id, old_id = (runner.reply(token).member_id for token in (leader, follower))
+    runner.sync(leader_id, 1, {leader_id: b"1", old_id: b"2"})
+    assert runner.group.awaited_syncs == {old_id}
+    back = runner.reply(runner.join(instance_id="i2")).member_id
+    assert runner.group.awaited_syncs == set()
+    runner.perform(runner.shard.timer_fired(("sync", GROUP), runner.now_ms))
+    assert runner.group.state is GroupState.STABLE
+    assert runner.heartbeat(back, 1, instance_id="i2") == 0
+
+
 def test_a_returning_leader_is_told_to_skip_the_assignment(runner: Runner) -> None:
     old_leader, _ = static_group(runner, "i1", "i2")
     reply = runner.reply(runner.join(instance_id="i1", version=9))
@@ -459,6 +540,53 @@ def test_a_session_timeout_outside_the_range_is_refused(runner: Runner, timeout_
     reply = runner.reply(runner.join(session_timeout_ms=timeout_ms))
     assert reply.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
     assert not runner.has_group()
+
+
+@pytest.mark.parametrize("timeout_ms", [6_000, 6_001, 1_799_999, 1_800_000])
+def test_a_session_timeout_at_the_ends_of_the_range_is_taken(runner: Runner, timeout_ms: int) -> None:
+    runner.join(version=3, session_timeout_ms=timeout_ms)
+    assert [member.session_timeout_ms for member in runner.group.members] == [timeout_ms]
+
+
+@pytest.mark.parametrize(("given_ms", "kept_ms"), [(-1, SESSION_MS), (0, 0), (1, 1)])
+def test_a_client_without_a_rebalance_timeout_has_only_its_session_timeout(
+    runner: Runner, given_ms: int, kept_ms: int
+) -> None:
+    runner.join(version=3, rebalance_timeout_ms=given_ms)
+    assert [member.rebalance_timeout_ms for member in runner.group.members] == [kept_ms]
+
+
+@pytest.mark.parametrize(("stored_ms", "kept_ms"), [(-1, SESSION_MS), (0, 0), (1, 1)])
+def test_a_stored_member_without_a_rebalance_timeout_has_only_its_session_timeout(
+    runner: Runner, stored_ms: int, kept_ms: int
+) -> None:
+    (leader,) = runner.stable_group("a")
+    runner.group.members[leader].rebalance_timeout_ms = stored_ms
+    runner.perform(Decision(records=[runner.group.record(runner.now_ms)]))
+    assert runner.reloaded().group.members[leader].rebalance_timeout_ms == kept_ms
+
+
+def test_an_instance_id_that_nobody_has_is_not_lent_to_a_dynamic_member(runner: Runner) -> None:
+    leader, _ = runner.stable_group("a", "b")
+    assert runner.heartbeat(leader, 1, instance_id="nobody") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert runner.leave((leader, "nobody")).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert runner.heartbeat(leader, 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("generation", "error"), [(-2, 0), (-1, 0), (0, ErrorCode.UNKNOWN_MEMBER_ID), (1, ErrorCode.UNKNOWN_MEMBER_ID)]
+)
+def test_only_a_negative_generation_commits_to_an_empty_group(runner: Runner, generation: int, error: int) -> None:
+    (leader,) = runner.stable_group("a")
+    runner.leave(leader)
+    assert runner.commit({("orders", 0): 1}, generation=generation) == {("orders", 0): error}
+
+
+@pytest.mark.parametrize(("generation", "error"), [(-1, 0), (0, ErrorCode.ILLEGAL_GENERATION)])
+def test_only_a_negative_generation_commits_to_a_group_that_does_not_exist(
+    runner: Runner, generation: int, error: int
+) -> None:
+    assert runner.commit({("orders", 0): 1}, generation=generation) == {("orders", 0): error}
 
 
 def test_an_empty_group_id_is_refused(runner: Runner) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.machines.groups.consumer.pattern import compile_topic_pattern
+from ottla.machines.groups.consumer.pattern import TopicPattern, compile_topic_pattern
 
 NAMES = [
     "a",
@@ -99,6 +99,81 @@ def test_what_is_refused(pattern: str, reason: str) -> None:
     with pytest.raises(KafkaError, match=re.escape(reason)) as raised:
         compile_topic_pattern(pattern)
     assert raised.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize(
+    ("at_the_limit", "beyond", "reason"),
+    [
+        ("a" * 1000, "a" * 1001, "more than 1000"),
+        ("a{1000}", "a{1001}", "too large"),
+        ("a{1,1000}", "a{1,1001}", "too large"),
+        ("a{1000}a{1000}a{500}", "a{1000}a{1000}a{501}", "it is too large"),
+        ("(" * 50 + ")" * 50, "(" * 51 + ")" * 51, "nested too deep"),
+        ("()" * 60, "(" * 51 + ")" * 51, "nested too deep"),
+        ("a{2,2}", "a{2,1}", "out of order"),
+        ("[b-b]", "[b-a]", "out of order"),
+        ("a{99999", "a{99999}", "too large"),
+    ],
+)
+def test_limits_are_met_exactly(at_the_limit: str, beyond: str, reason: str) -> None:
+    compile_topic_pattern(at_the_limit)
+    with pytest.raises(KafkaError, match=re.escape(reason)):
+        compile_topic_pattern(beyond)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "at"),
+    [("ab)", 2), ("a**", 2), ("*", 1), (r"a\b", 3), ("(?=a)", 1), ("(a", 2), ("[", 1), ("[[:alpha:]]", 1), ("\\", 1)],
+)
+def test_a_refusal_says_where(pattern: str, at: int) -> None:
+    with pytest.raises(KafkaError, match=re.escape(f"(at character {at})")) as raised:
+        compile_topic_pattern(pattern)
+    assert repr(pattern) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("(?i)[a-b]", ["a", "b", "A"]),
+        ("(?i)[^a]", ["b", "-"]),
+        ("(?i:a)b", ["ab"]),
+        ("(?i:a|F)(?:oo|OO)", ["FOO", "foo"]),
+        ("a(?i)B", ["ab"]),
+        ("(a(?i)B)|A", ["ab", "A"]),
+        ("((?i)FOO)-BAR|bar", ["bar"]),
+        (r"(?i)X\_y|\-", ["x_y", "-"]),
+        (r"[\d\-]", ["-"]),
+        (r"foo[\d]", ["foo1"]),
+        (r"[\D]", ["a", "b", "A", "-"]),
+        (r"[,--]", ["-"]),
+        (r"[a-\b]+", ["a", "b", "ab", "aab", "aaa"]),
+        (r"\t?a", ["a"]),
+        (r"[\n]|a", ["a"]),
+        (r"\Qa\Eb", ["ab"]),
+        (r"\Aab\z", ["ab"]),
+        ("é|a", ["a"]),
+        ("$^", []),
+        ("^$|b", ["b"]),
+    ],
+)
+def test_what_the_standard_library_says_in_other_words(pattern: str, names: list[str]) -> None:
+    compiled = compile_topic_pattern(pattern)
+    assert [name for name in NAMES if compiled.matches(name)] == names
+
+
+@pytest.mark.parametrize(("pattern", "is_match"), [("$^", True), ("^$", True), ("", True), ("a*", True), ("a", False)])
+def test_the_empty_name_is_at_its_start_and_end_at_once(pattern: str, is_match: bool) -> None:
+    assert compile_topic_pattern(pattern).matches("") is is_match
+
+
+def test_a_pattern_that_is_asked_much_forgets_its_steps_and_answers_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.machines.groups.consumer.pattern._MAX_CACHED_STEPS", 2)
+    compiled = TopicPattern("(a|b)*c")
+    for _ in range(2):
+        assert [name for name in ("ac", "abc", "bbbc", "c", "ab", "cc") if compiled.matches(name)] == [
+            "ac", "abc", "bbbc", "c"
+        ]  # fmt: skip
+        assert 1 <= len(compiled._steps) <= 2
 
 
 def test_a_pattern_made_to_be_slow_is_not() -> None:
