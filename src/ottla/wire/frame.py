@@ -127,6 +127,7 @@ class FrameReader:
         self._own: memoryview | None = None
         """The buffer of a large frame, while it fills and until the caller has handled it."""
         self._frame_bytes = 0
+        """Of the frame in `_own`, and how many of them have come; of no meaning without one."""
         self._have_bytes = 0
         self._expects_huge = False
         """A frame larger than the shared buffer was detached, and the next one may be as large."""
@@ -192,7 +193,6 @@ class FrameReader:
         if self._own is not None and len(frames) == 1 and frames[0].obj is self._own.obj:
             self._own = None
             self._expects_huge = self._frame_bytes > len(self._pool.shared)
-            self._frame_bytes = self._have_bytes = 0
             return frames
         return [memoryview(bytearray(frame)) for frame in frames]
 
@@ -225,7 +225,6 @@ class FrameReader:
         if self._own is not None:
             self._pool.give_back(self._own)
             self._own = None
-        self._frame_bytes = self._have_bytes = 0
 
     def _refusal(self, size: int, first: bytes) -> ProtocolError:
         for prefix, guess in _GUESSES:

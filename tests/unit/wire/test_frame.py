@@ -160,6 +160,55 @@ def test_the_pool_keeps_no_more_than_it_may() -> None:
     assert pool._spare_bytes == 65_536
 
 
+@pytest.mark.parametrize(("pooled_bytes_max", "kept_bytes"), [(131_071, 65_536), (131_072, 131_072)])
+def test_the_pool_may_be_filled_to_the_last_byte(pooled_bytes_max: int, kept_bytes: int) -> None:
+    pool = BufferPool(pooled_bytes_max=pooled_bytes_max)
+    for buffer in [pool.take(65_536, 65_536) for _ in range(3)]:
+        pool.give_back(buffer)
+    assert pool._spare_bytes == kept_bytes
+
+
+@pytest.mark.parametrize(
+    ("needed_bytes", "have_bytes", "size"),
+    [
+        (1, 1, 65_536),
+        (65_536, 65_536, 65_536),
+        (65_537, 65_537, 131_072),
+        (131_072, 131_072, 131_072),
+        (1_000_000, 0, 65_536),
+        (1_000_000, 32_768, 65_536),
+        (1_000_000, 32_769, 131_072),
+        (1_000_000, 262_144, 524_288),
+        (1_000_000, 262_145, 1_048_576),
+        (1_000_000, 999_999, 1_048_576),
+    ],
+)
+def test_a_buffer_is_twice_what_has_come_or_what_is_needed(needed_bytes: int, have_bytes: int, size: int) -> None:
+    assert len(BufferPool().take(needed_bytes, have_bytes)) == size
+
+
+def test_a_spare_buffer_is_taken_once_and_only_for_its_size() -> None:
+    pool = BufferPool()
+    small, large = pool.take(65_536, 65_536), pool.take(1_048_576, 1_048_576)
+    pool.give_back(small)
+    pool.give_back(large)
+    assert pool._spare_bytes == 65_536 + 1_048_576
+    assert pool.take(1_000_000, 0) is large, "all at once, as it is there"
+    assert pool.take(1_000_000, 0) is small, "as much as can be afforded"
+    assert pool._spare_bytes == 0
+    assert pool.take(1_000_000, 0) is not small
+
+
+def test_a_reader_that_is_closed_keeps_nothing_of_its_frame() -> None:
+    for sent in (2, 10, 1000):
+        pool = BufferPool()
+        reader = FrameReader(LIMIT, pool)
+        feed(reader, framed(bytes(60_000))[:sent])
+        assert reader.is_mid_frame
+        reader.close()
+        assert not reader.is_mid_frame
+
+
 def test_detached_frames_survive_the_next_read() -> None:
     pool = BufferPool()
     reader, other = FrameReader(LIMIT, pool), FrameReader(LIMIT, pool)

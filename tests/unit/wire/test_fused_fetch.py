@@ -216,6 +216,20 @@ def test_a_consumers_request_for_one_partition_is_read_as_one_and_no_other(case:
         assert single is None
 
 
+@pytest.mark.parametrize("version", range(11, 18))
+def test_an_empty_request_with_anything_else_in_it_is_not_read_as_one(version: int) -> None:
+    data = apis.FetchRequest(max_wait_ms=7).encode(version)
+    assert read_single_fetch(memoryview(data), version, 0) is not None
+    # No topics, no forgotten ones, no rack, and no tags.
+    for back in (10, 6, 2) if version == 11 else (4, 3, 2, 1):
+        changed = bytearray(data)
+        changed[-back] += 1
+        assert read_single_fetch(memoryview(changed), version, 0) is None
+    if version < 15:
+        follower = apis.FetchRequest(max_wait_ms=7, replica_id=1).encode(version)
+        assert read_single_fetch(memoryview(follower), version, 0) is None
+
+
 def random_records(rng: Random) -> tuple[Any, bytes | None]:
     """Records in one of their forms, and the bytes they stand for."""
 

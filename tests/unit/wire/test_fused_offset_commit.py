@@ -116,6 +116,24 @@ def test_a_request_of_one_partition_is_read_by_hand(
     assert listed(read_commit(memoryview(b"pad" + data + b"stray"), version, 3)) == told(request)
 
 
+@pytest.mark.parametrize("version", BY_HAND)
+@pytest.mark.parametrize("length", [126, 127, 128])
+def test_metadata_with_a_long_length_is_read_whatever_it_ends_with(version: int, length: int) -> None:
+    """From 127 bytes on, its length has two bytes in flexible versions, and what looks like tags may be its end."""
+    request = single(version, 1, "n" * (length - 1) + "\0")
+    assert listed(read_commit(memoryview(request.encode(version)), version, 0)) == told(request)
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+@pytest.mark.parametrize("retention_time_ms", [-1, 0, 1])
+def test_a_retention_time_of_its_own_is_unusual(version: int, retention_time_ms: int) -> None:
+    request = single(version, 1, "")
+    request.topics[0].partitions[0].committed_leader_epoch = -1
+    request.retention_time_ms = retention_time_ms
+    commit = read_commit(memoryview(request.encode(version)), version, 0)
+    assert (commit is None) is (retention_time_ms >= 0)
+
+
 def test_an_instance_is_read_where_there_is_one() -> None:
     request = single(7, 1, "")
     request.group_instance_id = "i"
@@ -140,6 +158,7 @@ def test_what_a_form_reads_is_what_the_request_says(version: int, seed: int) -> 
     request.topics[0].partitions[0].committed_leader_epoch = rng.randrange(-1, 2**31)
     data = bytearray(request.encode(version))
     assert listed(form.read(memoryview(b"pad" + data + b"stray"), version, 3)) == told(request)
+    assert listed(form.read(memoryview(data), version, 0)) == told(request)
     assert form.read(memoryview(data), version + 1, 0) is None
     for cut in rng.sample(range(len(data)), min(len(data), 30)):
         assert form.read(memoryview(data[:cut]), version, 0) is None

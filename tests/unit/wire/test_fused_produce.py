@@ -116,6 +116,30 @@ def test_any_other_request_is_not_read_as_one(version: int) -> None:
         assert decode_produce(memoryview(data), version) == plan_of(request)
 
 
+@pytest.mark.parametrize("version", range(9, SERVED_VERSIONS[-1] + 1))
+@pytest.mark.parametrize("back", [1, 2, 3])
+def test_a_request_with_tags_anywhere_is_not_read_as_one(version: int, back: int) -> None:
+    topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=1, records=b"r")])
+    request = ProduceRequest(topic_data=[topic])
+    data = request.encode(version)
+    assert data[-3:] == bytes(3), "no tags behind the partition, the topic and the request"
+    at = len(data) - back
+    tagged = memoryview(data[:at] + tag_section([(5, b"x")]) + data[at + 1 :])
+    assert read_single_produce(tagged, version, 0) is None
+    fallbacks = FALLBACKS["produce"]
+    assert decode_produce(tagged, version) == plan_of(request)
+    assert FALLBACKS["produce"] == fallbacks
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_the_longest_name_there_can_be_is_read_by_hand(version: int) -> None:
+    topic = TopicProduceData(name="n" * 32_767, partition_data=[PartitionProduceData(index=1, records=b"r")] * 2)
+    request = ProduceRequest(topic_data=[topic])
+    fallbacks = FALLBACKS["produce"]
+    assert decode_produce(memoryview(request.encode(version)), version) == plan_of(request)
+    assert FALLBACKS["produce"] == fallbacks
+
+
 TAGS = st.dictionaries(st.integers(0, 300), st.binary(max_size=200), max_size=3).map(
     lambda tags: tag_section(sorted(tags.items()))
 )

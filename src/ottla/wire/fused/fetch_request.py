@@ -115,11 +115,9 @@ def _decode(view: memoryview, version: int, position: int) -> tuple[FetchPlan, i
     if version >= 11:
         rack_id, position = _read_string(view, position, flexible)
     replica_epoch = -1
-    if flexible:
-        if view[position]:
-            replica_id, replica_epoch, position = _read_body_tags(view, position, version, replica_id)
-        else:
-            position += 1
+    # Looking at the number of tags also makes sure that it is there.
+    if flexible and view[position]:
+        replica_id, replica_epoch, position = _read_body_tags(view, position, version, replica_id)
     plan = FetchPlan(
         replica_id,
         replica_epoch,
@@ -181,14 +179,12 @@ def _read_forgotten(view: memoryview, position: int, version: int) -> tuple[list
 
 
 def _read_body_tags(view: memoryview, position: int, version: int, replica_id: int) -> tuple[int, int, int]:
-    """Replica id and epoch, from version 15 in tag 1, and the position after the tags."""
+    """Replica id and epoch, from version 15 in tag 1, and the position after the tags, which may be beyond the end."""
     replica_epoch = -1
     count, position = read_unsigned_varint(view, position)
     for _ in range(count):
         tag, position = read_unsigned_varint(view, position)
         size, position = read_unsigned_varint(view, position)
-        if size > len(view) - position:
-            raise ValueError("tag size")
         if tag == 1 and version >= 15:
             replica_id, replica_epoch = _REPLICA_STATE.unpack_from(view, position)
             if skip_tags(view, position + _REPLICA_STATE.size) != position + size:

@@ -180,7 +180,7 @@ def _read_single_flexible(view: memoryview, position: int) -> Commit | None:
 def encode_commit_reply(version: int, correlation_id: int, topics: TopicCommits, error_code: int = 0) -> bytes:
     """A whole frame that says the same of every partition."""
     if len(topics) == 1 and len(topics[0][1]) == 1 and version >= _FIRST_WITH_THROTTLE:
-        return _encode_single_reply(version, correlation_id, topics[0][0], topics[0][1][0][0], error_code)
+        return _encode_single_reply(version, correlation_id, topics, error_code)
     if version >= _FIRST_FLEXIBLE:
         return _encode_flexible_reply(correlation_id, topics, error_code)
     throttle = b"\x00\x00\x00\x00" if version >= _FIRST_WITH_THROTTLE else b""
@@ -194,7 +194,8 @@ def encode_commit_reply(version: int, correlation_id: int, topics: TopicCommits,
     return response_frame_prefix(0, correlation_id, len(body)) + body
 
 
-def _encode_single_reply(version: int, correlation_id: int, topic: str, index: int, error_code: int) -> bytes:
+def _encode_single_reply(version: int, correlation_id: int, topics: TopicCommits, error_code: int) -> bytes:
+    topic, ((index, *_),) = topics[0]
     name = topic.encode()
     length = len(name)
     if version < _FIRST_FLEXIBLE:
@@ -204,7 +205,7 @@ def _encode_single_reply(version: int, correlation_id: int, topic: str, index: i
     if length < 127:
         head = _pack_head(length + 21, correlation_id, 0, 0, 2, length + 1)
         return head + name + _pack_end(2, index, error_code, 0, 0, 0)
-    return _encode_flexible_reply(correlation_id, ((topic, ((index, -1, -1, ""),)),), error_code)
+    return _encode_flexible_reply(correlation_id, topics, error_code)
 
 
 def _encode_flexible_reply(correlation_id: int, topics: TopicCommits, error_code: int) -> bytes:

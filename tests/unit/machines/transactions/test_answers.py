@@ -23,6 +23,8 @@ E = ErrorCode
         (E.TRANSACTION_ABORTABLE, ApiKey.ADD_PARTITIONS_TO_TXN, 4, E.INVALID_TXN_STATE),
         (E.TRANSACTION_ABORTABLE, ApiKey.ADD_PARTITIONS_TO_TXN, 5, E.TRANSACTION_ABORTABLE),
         (E.CONCURRENT_TRANSACTIONS, ApiKey.END_TXN, 0, E.CONCURRENT_TRANSACTIONS),
+        (E.PRODUCER_FENCED, ApiKey.WRITE_TXN_MARKERS, 0, E.PRODUCER_FENCED),
+        (E.TRANSACTION_ABORTABLE, ApiKey.WRITE_TXN_MARKERS, 0, E.TRANSACTION_ABORTABLE),
     ],
 )
 def test_codes_for_callers_of_the_coordinator(code: E, api: ApiKey, version: int, sent: E) -> None:
@@ -106,5 +108,7 @@ def test_failures_of_the_coordinators_own_log_are_told_in_the_coordinators_terms
     assert append_failure_code(E.UNKNOWN_TOPIC_OR_PARTITION) is E.COORDINATOR_NOT_AVAILABLE
     assert append_failure_code(E.NOT_LEADER_OR_FOLLOWER) is E.NOT_COORDINATOR
     assert append_failure_code(E.KAFKA_STORAGE_ERROR) is E.NOT_COORDINATOR
+    assert append_failure_code(E.NOT_ENOUGH_REPLICAS_AFTER_APPEND) is E.COORDINATOR_NOT_AVAILABLE
     assert append_failure_code(E.MESSAGE_TOO_LARGE) is E.UNKNOWN_SERVER_ERROR
+    assert append_failure_code(E.RECORD_LIST_TOO_LARGE) is E.UNKNOWN_SERVER_ERROR
     assert append_failure_code(E.INVALID_PRODUCER_EPOCH) is E.INVALID_PRODUCER_EPOCH

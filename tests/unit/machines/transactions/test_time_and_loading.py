@@ -214,3 +214,22 @@ def test_what_the_log_says_of_fenced_producers(c: Coordinator) -> None:
     ]
     c.init(name="another")
     assert c.last_decision.notes == []
+
+
+def test_an_id_that_expires_leaves_nothing_behind() -> None:
+    c = Coordinator(TransactionConfig(transactional_id_expiration_ms=5000))
+    granted_to(c.init("t", granted_to(c.init())))
+    assert set(c.shard._exchanges) == {"t"}
+    c.pass_time(5000)
+    c.run(c.shard.expire_ids(c.now_ms))
+    assert (c.shard.transactions, c.shard._exchanges, c.shard._orders) == ({}, {}, {})
+
+
+def test_a_shard_that_is_unloaded_keeps_nothing() -> None:
+    c = Coordinator()
+    producer = granted_to(c.init("t", granted_to(c.init())))
+    c.add(producer, P0)
+    c.end(producer, commit=True)
+    assert set(c.shard.transactions) == set(c.shard._exchanges) == set(c.shard._orders) == {"t"}
+    assert c.shard.unload() == []
+    assert (c.shard.transactions, c.shard._exchanges, c.shard._orders) == ({}, {}, {})

@@ -157,7 +157,6 @@ def forget_member(group: ClassicGroup, member: Member, decision: Decision) -> No
     member_id = member.member_id
     group.members.remove(member_id)
     answer_parked(group, member_id, ErrorCode.UNKNOWN_MEMBER_ID, decision)
-    group.awaited_syncs.discard(member_id)
     decision.timers.append(CancelTimer(group.session_timer(member_id)))
     if group.leader == member_id:
         group.leader = None

@@ -8,6 +8,8 @@ from ottla.base.errors import ErrorCode
 from ottla.machines.coordinator import Decision
 from ottla.machines.groups.classic.states import GroupState
 from ottla.machines.groups.config import GroupConfig
+from ottla.wire.apis.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla.wire.apis.sync_group import SyncGroupRequest
 from tests.unit.machines.groups.runner import (
     DELAY_MS,
     GROUP,
@@ -222,6 +224,27 @@ def test_members_that_wait_for_an_assignment_are_told_of_the_rebalance(runner: R
     assert runner.reply(runner.join(follower)).generation_id == 3
 
 
+def test_the_last_that_had_to_sync_takes_the_time_for_it_along(runner: Runner) -> None:
+    leader, follower = runner.stable_group("a", "b")
+    runner.join(leader)
+    runner.join(follower)
+    runner.sync(follower, 2)
+    assert runner.group.awaited_syncs == {leader}
+    runner.leave(leader)
+    assert runner.group.awaited_syncs == set()
+    assert ("sync", GROUP) not in runner.timers
+
+
+def test_the_time_to_sync_ends_with_the_last_sync(runner: Runner) -> None:
+    leader, follower = runner.stable_group("a", "b")
+    runner.join(leader)
+    runner.join(follower)
+    runner.sync(leader, 2, {})
+    assert runner.timers["sync", GROUP] == runner.now_ms + REBALANCE_MS
+    runner.sync(follower, 2)
+    assert ("sync", GROUP) not in runner.timers
+
+
 def test_nobody_has_to_sync_once_the_next_rebalance_has_begun(runner: Runner) -> None:
     members = runner.stable_group("a", "b", "c")
     for member_id in members:
@@ -252,6 +275,23 @@ def test_a_group_that_all_have_left_is_empty_and_says_so_in_the_log(runner: Runn
     assert [item.error_code for item in response.members] == [0, 0, ErrorCode.UNKNOWN_MEMBER_ID]
     assert runner.group.state is GroupState.EMPTY
     assert runner.reloaded().group.generation == runner.group.generation == 2
+    for group in (runner.group, runner.reloaded().group):
+        assert (group.protocol_type, group.protocol, group.leader) == ("consumer", None, None)
+
+
+def test_a_decision_moves_the_group_before_its_record_is_replayed(runner: Runner) -> None:
+    (leader,) = runner.stable_group("a")
+    assert runner.reply(runner.join(leader)).generation_id == 2
+    states = []
+    assigns = SyncGroupRequest(group_id=GROUP, generation_id=2, member_id=leader)
+    decision = runner.shard.sync(assigns, runner.token(), version=5, now_ms=runner.now_ms)
+    states.append(runner.group.state)
+    runner.perform(decision)
+    leaves = LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=leader)])
+    decision = runner.shard.leave(leaves, runner.token(), version=5, now_ms=runner.now_ms)
+    states.append(runner.group.state)
+    assert states == [GroupState.STABLE, GroupState.EMPTY]
+    assert len(decision.records) == 1
 
 
 # Sessions
@@ -523,6 +563,7 @@ def test_a_rebalance_without_any_leader_waits_until_sessions_end(runner: Runner)
     runner.perform(runner.shard.timer_fired(("join", GROUP), runner.now_ms))
     assert runner.group.state is GroupState.PREPARING_REBALANCE
     assert follower in runner.group.members
+    assert runner.timers["join", GROUP] == runner.now_ms + REBALANCE_MS
     runner.advance(SESSION_MS)
     assert runner.group.is_empty
 

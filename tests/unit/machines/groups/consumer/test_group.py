@@ -9,7 +9,7 @@ from ottla.base.types import Uuid
 from ottla.machines.groups.config import GroupConfig
 from ottla.machines.groups.consumer import records as consumer_records
 from ottla.machines.groups.consumer.group import REBALANCE_TIMER, SESSION_TIMER, ConsumerGroup
-from ottla.machines.groups.consumer.member import CurrentAssignment, MemberState
+from ottla.machines.groups.consumer.member import ConsumerMember, CurrentAssignment, MemberState, Subscription
 from ottla.machines.groups.consumer.records import read_current
 from ottla.machines.groups.consumer.state import ConsumerGroupPhase, ConsumerGroupState
 from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as Request
@@ -164,8 +164,9 @@ class TestOffsets:
         assert raised.value.code == ErrorCode.UNKNOWN_MEMBER_ID
         member.leave()
         world.group.check_commit("", -1)
-        with pytest.raises(KafkaError):
-            world.group.check_commit("a", 1)
+        for member_id, epoch in (("a", 1), ("", 0), ("", 1)):
+            with pytest.raises(KafkaError):
+                world.group.check_commit(member_id, epoch)
 
 
 def test_the_description_shows_both_assignments(world: World) -> None:
@@ -241,6 +242,24 @@ def test_a_newer_holder_keeps_its_partition_when_an_older_one_lets_go_of_it_late
         state.replay(record.key, record.value)
     assert state.is_held_by_another(partition, "a")
     assert not state.is_held_by_another(partition, "b")
+
+
+def test_an_instance_belongs_to_nobody_once_its_member_has_another() -> None:
+    state = ConsumerGroupState()
+    for subscription in (Subscription(instance_id="i"), Subscription(instance_id="j")):
+        record = consumer_records.member_subscription(GROUP, "a", subscription)
+        state.replay(record.key, record.value)
+    assert state.static_member("i") is None
+    assert state.static_member("j") == ConsumerMember("a", Subscription(instance_id="j"))
+
+
+def test_an_instance_that_went_over_to_another_member_stays_there_when_the_first_goes() -> None:
+    state = ConsumerGroupState()
+    subscription = Subscription(instance_id="i")
+    for member_id, value in (("a", subscription), ("b", subscription), ("a", None)):
+        record = consumer_records.member_subscription(GROUP, member_id, value)
+        state.replay(record.key, record.value)
+    assert state.static_member("i") == ConsumerMember("b", subscription)
 
 
 def test_a_foreign_record_is_refused(world: World) -> None:

@@ -93,6 +93,18 @@ class TestJoining:
         assert world.send(join()) == first
         assert len(world.log) == records
 
+    def test_a_member_that_joins_again_in_its_epoch_changes_nothing(self, world: World) -> None:
+        member = Member(world, "m", "t")
+        member.settle()
+        world.cluster.put("t", 5)
+        world.topics_changed()
+        member.settle()
+        before, records = world.group.durable.members["m"].current, len(world.log)
+        assert (before.epoch, before.previous_epoch) == (2, 1)
+        assert world.send(join()).member_epoch == 2
+        assert world.group.durable.members["m"].current == before
+        assert len(world.log) == records
+
     def test_a_fenced_member_can_join_again_at_once(self, world: World) -> None:
         member, other = Member(world, "m", "t"), Member(world, "other", "t")
         settle_all([member, other])
@@ -240,7 +252,9 @@ class TestRevocation:
         first.settle()
         second.settle()
         first.beat()
+        assert set(world.group._confirmations._last) == {"a"}
         world.fire(REBALANCE_TIMER, "a")
+        assert world.group._confirmations._last == {}, "nothing is kept of who was removed"
         assert (SESSION_TIMER, GROUP, "a") not in world.timers
         second.settle()
         assert second.owned == world.cluster.partitions("t")
@@ -304,6 +318,8 @@ class TestStaticMembers:
         static.leave(-2)
         static.settle()
         assert static.owned == held
+        current = world.group.durable.members["s1"].current
+        assert (current.epoch, current.previous_epoch) == (static.epoch, 0), "its epochs have started over"
         settle_all([static, other])
         assert world.group.state.value == "Stable"
 

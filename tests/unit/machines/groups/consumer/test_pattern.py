@@ -65,7 +65,14 @@ def test_random_patterns_agree_with_the_standard_library(pattern: str, name: str
 
 def test_quoted_text_is_taken_as_it_stands() -> None:
     pattern = compile_topic_pattern(r"\Qfoo.bar\E|x\\Q|\Qa")
-    assert [name for name in [*NAMES, "fooxbar"] if pattern.matches(name)] == ["a", "foo.bar"]
+    assert [name for name in [*NAMES, "fooxbar", "xQ", "xa"] if pattern.matches(name)] == ["a", "foo.bar"]
+
+
+@pytest.mark.parametrize("pattern", ["a?", "ba?r", "(ab)?c?", "a{0,1}", "a{1}", "a+", "a{1,3}b", "[a-b]+", "(?:ab?)+"])
+def test_counts_end_where_the_standard_librarys_do(pattern: str) -> None:
+    names = ["", "a", "aa", "aaa", "aaaa", "br", "bar", "baar", "ab", "abc", "abab", "aab", "aaab", "aaaab", "abb", "c"]
+    compiled, reference = compile_topic_pattern(pattern), re.compile(pattern)
+    assert [name for name in names if compiled.matches(name)] == [n for n in names if reference.fullmatch(n)]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +116,7 @@ def test_what_is_refused(pattern: str, reason: str) -> None:
         ("a{1,1000}", "a{1,1001}", "too large"),
         ("a{1000}a{1000}a{500}", "a{1000}a{1000}a{501}", "it is too large"),
         ("(" * 50 + ")" * 50, "(" * 51 + ")" * 51, "nested too deep"),
+        ("(a+){1000}", "(a+){1001}", "too large"),
         ("()" * 60, "(" * 51 + ")" * 51, "nested too deep"),
         ("a{2,2}", "a{2,1}", "out of order"),
         ("[b-b]", "[b-a]", "out of order"),
