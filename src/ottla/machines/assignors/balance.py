@@ -79,19 +79,12 @@ def _balance_equal_members(members: list[str], partitions: list[TopicPartition],
 
 def _deal(unassigned: list[TopicPartition], owners: Owners, counts: dict[str, int], quota: Mapping[str, int]) -> None:
     """Lifts the poorest first, level by level, which spreads neighbouring partitions over different members."""
+    # The quotas add up to all partitions, so that none is left over and none is missing.
     pending = iter(unassigned)
-    level = min(counts.values())
-    while True:
-        poorest = [member for member in counts if counts[member] == level and level < quota[member]]
-        for member in poorest:
-            partition = next(pending, None)
-            if partition is None:
-                return
-            owners[partition] = member
+    for level in range(min(counts.values()), max(quota.values())):
+        for member in [member for member in counts if counts[member] == level and level < quota[member]]:
+            owners[next(pending)] = member
             counts[member] += 1
-        level += 1
-        if level > max(quota.values()):
-            return
 
 
 def _balance_unequal_members(

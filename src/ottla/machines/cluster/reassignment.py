@@ -126,8 +126,6 @@ def _invalid(message: str) -> KafkaError:
 
 
 def _is_complete(state: ClusterState, tp: TopicPartition, partition: PartitionState) -> bool:
-    if not partition.is_being_reassigned:
-        return True
     has_all = set(partition.target) <= set(partition.isr)
     return has_all and _candidate(state, tp, partition, partition.removing) is not None
 

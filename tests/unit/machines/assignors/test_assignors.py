@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.base.types import TopicPartition
 from ottla.machines.assignors import CLIENT_ASSIGNORS, SERVER_ASSIGNORS
+from ottla.machines.assignors.balance import claimed_owners
 from ottla.machines.assignors.types import Assignment, Assignor, AssignorMember
 
 EVERY_ASSIGNOR = [*CLIENT_ASSIGNORS.values(), SERVER_ASSIGNORS["uniform"]]
@@ -96,6 +97,14 @@ class TestRoundRobin:
             "c2": parts("t1p1 t2p0 t2p1 t2p2"),
         }
 
+    def test_the_circle_goes_on_behind_a_non_subscriber(self) -> None:
+        members = [member("a", "t"), member("b", "u"), member("c", "t")]
+        assert ROUND_ROBIN.assign(members, {"t": 4, "u": 1}) == {
+            "a": parts("tp0 tp2"),
+            "b": parts("up0"),
+            "c": parts("tp1 tp3"),
+        }
+
     def test_eight_partitions_over_three_members(self) -> None:
         assert sizes(ROUND_ROBIN.assign([member(c, "t") for c in "abc"], {"t": 8})) == [3, 3, 2]
 
@@ -143,6 +152,31 @@ class TestSticky:
     def test_partitions_that_are_gone_or_unwanted_are_not_kept(self, assignor: Assignor) -> None:
         members = [member("c0", "u", "tp0 up7 up0", generation=1), member("c1", "t u", "tp1 xp0", generation=1)]
         assert assignor.assign(members, {"t": 2, "u": 2}) == {"c0": parts("up0 up1"), "c1": parts("tp0 tp1")}
+
+    def test_the_odd_partitions_go_to_those_who_hold_most(self, assignor: Assignor) -> None:
+        members = [member("c0", "t"), member("c1", "t", "tp0", generation=1)]
+        assert assignor.assign(members, {"t": 3}) == {"c0": parts("tp1"), "c1": parts("tp0 tp2")}
+
+    def test_what_members_hold_counts_before_anything_is_dealt(self, assignor: Assignor) -> None:
+        members = [member("c0", "t u", "up0 up1", generation=1), member("c1", "t"), member("c2", "u")]
+        assert assignor.assign(members, {"t": 2, "u": 2}) == {
+            "c0": parts("up0"),
+            "c1": parts("tp0 tp1"),
+            "c2": parts("up1"),
+        }
+
+
+def test_only_claims_that_can_be_true_count() -> None:
+    members = [
+        member("a", "t", "tp0 tp1 tp2", generation=5),
+        member("b", "t", "tp1 tp3 xp0", generation=5),
+        member("c", "t", "tp0 tp2", generation=6),
+        member("d", "u", "tp4", generation=9),
+        member("e", "t", "tp1", generation=4),
+    ]
+    beyond = AssignorMember("f", frozenset({"t"}), frozenset({TopicPartition("t", -1), TopicPartition("t", 5)}), 5)
+    owners = claimed_owners([*members, beyond], {"t": 5, "u": 1})
+    assert owners == dict(zip(parts("tp0 tp2 tp3"), ("c", "c", "b"), strict=True))
 
 
 class TestCooperativeSticky:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ottla.base.types import TopicPartition
 from ottla.machines.cluster.balance import BalanceDue, unbalanced
-from ottla.machines.cluster.controller import ShutdownAsked
+from ottla.machines.cluster.controller import DemotionAsked, ShutdownAsked
 from ottla.machines.cluster.state import NoteOffline
 from tests.unit.machines.cluster.test_controller import T0, World
 from tests.unit.machines.cluster.test_reassignment import in_sync, move
@@ -40,6 +40,19 @@ def test_nothing_is_done_while_replicas_are_moved() -> None:
     world.brokers(b3=60)
     assert move(world, 3, 2) is None
     assert unbalanced(world.state, 10) == ()
+
+
+def test_who_is_away_or_about_to_stop_is_given_nothing_even_if_only_it_is_in_sync() -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    in_sync(world, 1, tp=T0)
+    world.happens(DemotionAsked(T0))
+    assert unbalanced(world.state, 0) == (T0,)
+    world.happens(ShutdownAsked(1, 1))
+    assert world.of(T0).isr == (1,)
+    assert unbalanced(world.state, 0) == ()
+    world.brokers(b1=None)
+    assert unbalanced(world.state, 0) == ()
 
 
 def test_only_who_can_lead_is_given_leadership() -> None:

@@ -211,6 +211,44 @@ def test_it_is_said_who_leads_although_it_may_have_lost_its_tail(is_new_controll
     assert warning.startswith("broker 1 was not stopped cleanly and leads 2 partitions, such as t-0,")
 
 
+def test_a_new_controller_forgets_marks_of_topics_that_are_gone() -> None:
+    world = World(1)
+    world.create("t", {0: [1]})
+    world.state.pending_deletions |= {"gone", "t"}
+    world.happens(TakenOver({}))
+    assert world.state.pending_deletions == {"t"}
+
+
+def test_who_was_not_even_in_sync_is_said_to_lead_once() -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    world.brokers(b2=None)
+    world.brokers(b1=None)
+    world.unclean = {"t"}
+    world.brokers(b2=9)
+    assert world.of(T0)[1:4] == (2, 3, (2,))
+    (warning,) = world.warnings
+    assert warning.startswith("t-0: broker 2 leads although it was not in sync")
+
+
+@pytest.mark.parametrize(
+    ("epoch", "first_epoch", "is_clean", "commit_id", "may_lack"),
+    [
+        (7, None, False, 6, True),
+        (7, None, False, 7, False),
+        (7, None, False, 8, False),
+        (7, None, True, 6, False),
+        (7, 4, False, 3, True),
+        (7, 4, False, 4, False),
+        (7, 4, True, 3, False),
+    ],
+)
+def test_a_process_that_began_after_a_commit_may_lack_its_records(
+    epoch: int, first_epoch: int | None, is_clean: bool, commit_id: int, may_lack: bool
+) -> None:
+    assert broker(epoch, first_epoch, is_clean=is_clean).may_lack_records_of(commit_id) is may_lack
+
+
 def test_others_lead_what_a_failed_directory_has_taken() -> None:
     world = World(1, 2, 3)
     world.create("t", {0: [1, 2, 3], 1: [2, 1, 3]})
@@ -283,6 +321,7 @@ def test_a_partition_can_be_left_without_a_leader() -> None:
     world.create("t", {0: [1, 2]})
     world.happens(DemotionAsked(T0))
     assert world.of(T0)[1:4] == (NO_LEADER, 1, (1, 2))
+    assert world.told(TellRoles) == world.told(TellMetadata) == {1: {T0}, 2: {T0}}
     with pytest.raises(KafkaError) as refused:
         world.happens(DemotionAsked(T1))
     assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -421,6 +460,16 @@ def test_who_is_about_to_stop_does_not_come_back_until_it_was_gone() -> None:
     assert world.happens(IsrAsked(2, 2, (back,))) == {T0: ErrorCode.INELIGIBLE_REPLICA}
     world.brokers(b1=9)
     assert world.happens(IsrAsked(2, 2, (back,))) == {T0: ErrorCode.NONE}
+
+
+def test_a_leader_that_is_about_to_stop_still_takes_others_in() -> None:
+    world = World(1, 2)
+    world.create("t", {0: [1, 2]})
+    assert world.happens(IsrAsked(1, 1, (ProposedIsr(T0, 0, 0, (1,)),))) == {T0: ErrorCode.NONE}
+    assert world.happens(ShutdownAsked(1, 1)) == (T0,)
+    assert world.happens(IsrAsked(1, 1, (ProposedIsr(T0, 0, 1, (1, 2)),))) == {T0: ErrorCode.NONE}
+    assert world.happens(ShutdownAsked(1, 1)) == ()
+    assert world.of(T0)[1:4] == (2, 1, (2,))
 
 
 def test_what_nobody_else_can_lead_stays() -> None:

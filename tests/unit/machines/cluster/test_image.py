@@ -53,6 +53,28 @@ def test_topics_without_an_id_have_none() -> None:
     image = ClusterImage("cluster")
     image.set_partition(T0, NIL_UUID, led_by(1))
     assert image.topic_name(NIL_UUID) is None
+    assert image.topic_id("t") is None
+
+
+def test_the_id_of_a_topic_is_found_by_its_name() -> None:
+    image = ClusterImage("cluster")
+    assert image.topic_id("t") is None
+    image.set_partition(T0, OLD_ID, led_by(1))
+    assert image.topic_id("t") == OLD_ID
+
+
+def test_a_broker_that_leaves_itself_out_leads_nothing_for_anybody() -> None:
+    image = ClusterImage("cluster")
+    image.set_partition(T0, OLD_ID, led_by(1))
+    image.set_partition(T1, OLD_ID, led_by(2))
+    brokers = [BrokerImage(broker_id, (), None) for broker_id in (1, 2)]
+    image.set_brokers(7, 3, brokers)
+    before, generation = image.brokers, image.generation
+    image.remove_broker(1)
+    assert (image.live_leader(T0), image.live_leader(T1)) == (None, brokers[1])
+    assert (image.controller_id, image.controller_epoch) == (7, 3)
+    assert image.generation > generation
+    assert set(before) == {1, 2}, "who has the brokers of before in hand keeps them"
 
 
 def test_a_leader_is_only_as_good_as_its_broker() -> None:

@@ -28,6 +28,47 @@ def test_the_published_example_of_ten_partitions_on_five_brokers() -> None:
     }
 
 
+def test_the_published_example_of_twelve_partitions_in_three_racks() -> None:
+    racks = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
+    placed = place_replicas(racks, partitions=12, replication_factor=3, start=0, shift=0)
+    assert placed == {
+        0: [0, 3, 1],
+        1: [3, 1, 5],
+        2: [1, 5, 4],
+        3: [5, 4, 2],
+        4: [4, 2, 0],
+        5: [2, 0, 3],
+        6: [0, 4, 2],
+        7: [3, 2, 0],
+        8: [1, 0, 3],
+        9: [5, 3, 1],
+        10: [4, 1, 5],
+        11: [2, 5, 4],
+    }
+
+
+def test_racks_of_different_sizes_take_turns_while_they_last() -> None:
+    racks = {1: "a", 2: "a", 3: "a", 4: "b", 5: "c", 6: "c"}
+    placed = place_replicas(racks, partitions=6, replication_factor=1, start=0, shift=0)
+    assert [replicas for _, replicas in sorted(placed.items())] == [[1], [4], [5], [2], [6], [3]]
+
+
+@pytest.mark.parametrize("racks", [dict.fromkeys(range(5)), {0: "a", 1: "b", 2: "a", 3: "b", 4: "c"}])
+@pytest.mark.parametrize(("start", "shift"), [(0, 0), (3, 2)])
+def test_later_partitions_are_placed_as_if_all_had_been_placed_at_once(
+    racks: dict[int, str | None], start: int, shift: int
+) -> None:
+    """From a round on; a round begins when every broker has had its turn to be first."""
+    whole = place_replicas(racks, partitions=10, replication_factor=3, start=start, shift=shift)
+    later = place_replicas(racks, partitions=5, replication_factor=3, start=start, shift=shift, first_partition=5)
+    assert later == {index: whole[index] for index in range(5, 10)}
+
+
+def test_one_broker_without_a_rack_makes_all_racks_void() -> None:
+    some = place_replicas({0: "a", 1: None, 2: "b"}, partitions=3, replication_factor=2, start=1, shift=1)
+    assert some == place_replicas(dict.fromkeys(range(3)), partitions=3, replication_factor=2, start=1, shift=1)
+
+
 @given(
     brokers=st.integers(1, 8),
     partitions=st.integers(1, 40),

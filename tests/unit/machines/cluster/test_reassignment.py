@@ -9,11 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.machines.cluster.controller import TakenOver
+from ottla.machines.cluster.controller import DemotionAsked, TakenOver
 from ottla.machines.cluster.decision import DeleteReplicas, TellMetadata, TellRoles
 from ottla.machines.cluster.image import NO_LEADER
 from ottla.machines.cluster.isr_changes import IsrAsked, ProposedIsr
-from ottla.machines.cluster.reassignment import ReassignmentAsked
+from ottla.machines.cluster.reassignment import ReassignmentAsked, ReassignmentsAdvanced
 from ottla.machines.cluster.requests import Sender, leader_and_isr, stop_replica
 from ottla.machines.cluster.state import PartitionState
 from ottla.machines.cluster.topics import DeletionWanted, PartitionsWanted, ReplicasDeleted
@@ -146,6 +146,42 @@ def test_a_dead_replica_may_stay_where_it_is() -> None:
     world = one_partition(1, 2)
     world.brokers(b2=None)
     assert move(world, 3, 2) is None, "only new replicas have to be alive"
+
+
+def test_all_that_are_alive_may_be_new() -> None:
+    world = one_partition(1)
+    world.brokers(b1=None)
+    assert move(world, 2, 3, 4) is None
+    assert world.of(T0).adding == (2, 3, 4)
+
+
+def test_the_first_broker_may_have_the_number_0() -> None:
+    world = World(0, 1)
+    world.create("t", {0: [1]})
+    assert move(world, 0, 1) is None
+    assert world.of(T0).replicas == (0, 1)
+
+
+def test_a_partition_without_a_leader_gets_one_when_it_begins_to_move() -> None:
+    world = one_partition(2, 1)
+    world.happens(DemotionAsked(T0))
+    assert world.of(T0).leader == NO_LEADER
+    assert move(world, 3, 1) is None
+    assert (world.of(T0).leader, world.of(T0).isr) == (1, (2, 1)), "3 comes first, but is not in sync"
+
+
+def test_a_partition_whose_replicas_are_all_away_has_no_leader_when_it_begins_to_move() -> None:
+    world = one_partition(1)
+    world.brokers(b1=None)
+    assert move(world, 3, 1) is None
+    assert (world.of(T0).leader, world.of(T0).isr) == (NO_LEADER, (1,))
+
+
+def test_only_what_is_moving_comes_to_its_end() -> None:
+    world = one_partition(1, 2)
+    before, version = world.of(T0), world.state.topics["t"].node_version
+    world.happens(ReassignmentsAdvanced((T0, T1, TopicPartition("nowhere", 0))))
+    assert (world.of(T0), world.state.topics["t"].node_version, world.messages) == (before, version, [])
 
 
 def test_cancelling_brings_back_the_old_replicas() -> None:
