@@ -143,7 +143,11 @@ def test_ids_never_clash_and_epochs_wrap_to_one() -> None:
     first, second = Client(sessions), Client(sessions)
     first.fetch([0], new_session_id=3)
     second.fetch([0], new_session_id=3)
-    assert first.session_id != second.session_id
+    assert (first.session_id, second.session_id) == (3, 4)
+    highest, next_one = Client(sessions), Client(sessions)
+    highest.fetch([0], new_session_id=2**31 - 1)
+    next_one.fetch([0], new_session_id=2**31 - 1)
+    assert (highest.session_id, next_one.session_id) == (2**31 - 1, 1)
     assert next_epoch(2**31 - 1) == 1
 
 
@@ -236,6 +240,66 @@ def test_a_follower_that_waits_is_called_when_something_moves_and_not_for_notes(
     assert not calls
     watch.moved(key(0))
     assert calls
+
+
+def test_what_moves_is_looked_at_whether_somebody_waits_or_not() -> None:
+    follower = Client(FetchSessions(10), from_follower=True)
+    context = follower.fetch([0, 1])
+    context.close([key(0), key(1)])
+    assert context.watch is not None
+    context.watch.moved(key(1))
+    assert looked_at(follower.fetch()) == [1]
+
+
+@pytest.mark.parametrize("answer", [Answer(0, 0, 0), Answer(0, -1, 0), Answer(0, 0, -1)])
+def test_a_partition_that_joins_a_session_is_told_of_whatever_its_offsets_are(answer: Answer) -> None:
+    client = Client(FetchSessions(10))
+    sent(client.fetch([0]), {})
+    assert sent(client.fetch([1]), {1: answer}) == [1]
+    assert sent(client.fetch(), {1: answer}) == []
+
+
+def test_a_partition_that_is_named_again_is_asked_for_as_it_was_named_last() -> None:
+    sessions: FetchSessions[Asked] = FetchSessions(10)
+    for epoch, offset in ((0, 5), (1, 6)):
+        head = FetchRequestHead(7 * epoch, epoch, False, False)
+        context = sessions.begin(head, [(key(0), Asked(0, offset))], [], now_ms=0, new_session_id=7)
+        assert list(context.partitions()) == [(key(0), Asked(0, offset))]
+
+
+def test_a_session_whose_first_reply_is_not_sent_is_dropped_and_a_later_one_is_kept() -> None:
+    sessions: FetchSessions[Asked] = FetchSessions(10)
+    client = Client(sessions)
+    assert sessions.leave_untold(client.fetch([0])) == 0
+    assert len(sessions) == 0
+    client.session_id = client.epoch = 0
+    client.fetch([0])
+    assert sessions.leave_untold(client.fetch()) == 7
+    assert len(sessions) == 1
+
+
+def test_the_sole_partition_of_a_session_is_found_only_where_the_session_can_go_on() -> None:
+    sessions: FetchSessions[Asked] = FetchSessions(10)
+    client = Client(sessions)
+    client.fetch([4])
+
+    def sole(session_id: int = 7, epoch: int = 1, ids: bool = False) -> object:
+        return sessions.sole_partition(FetchRequestHead(session_id, epoch, ids, False))
+
+    assert sole() == (key(4), Asked(4))
+    assert sole() == (key(4), Asked(4)), "it changes nothing"
+    assert [sole(session_id=8), sole(epoch=2), sole(epoch=0), sole(ids=True)] == [None] * 4
+    client.fetch([5])
+    assert sole(epoch=2) is None, "there are two"
+
+
+@pytest.mark.parametrize(("now_ms", "session_id"), [(100, 0), (101, 8)])
+def test_a_session_is_old_when_it_is_older_than_the_limit(now_ms: int, session_id: int) -> None:
+    sessions: FetchSessions[Asked] = FetchSessions(1, eviction_ms=100)
+    used = Client(sessions)
+    used.fetch([0], now_ms=0)
+    used.fetch(now_ms=99)
+    assert Client(sessions).fetch([0, 1], now_ms=now_ms, new_session_id=8).session_id == session_id
 
 
 def test_consumers_have_no_watch() -> None:

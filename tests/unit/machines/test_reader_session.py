@@ -106,3 +106,22 @@ def test_epochs_begin_again_with_one() -> None:
     assert session.request({}).session_epoch == 2**31 - 1
     session.answered(0, 77)
     assert session.request({}).session_epoch == 1
+
+
+@pytest.mark.parametrize("ends", ["answer without a session", "lost connection", "error"])
+def test_a_session_that_has_ended_begins_anew_with_everything(ends: str) -> None:
+    session = FetchSession()
+    session.request({A: wanted()})
+    session.answered(0, 77)
+    assert session.request({A: wanted()}).session_epoch == 1
+    if ends == "answer without a session":
+        session.answered(0, 0)
+    elif ends == "lost connection":
+        session.dropped()
+    else:
+        session.answered(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0)
+    assert session.is_full
+    assert session.partitions == frozenset()
+    again = session.request({A: wanted()})
+    assert (again.session_epoch, len(again.topics), again.forgotten) == (0, 1, [])
+    assert again.session_id == (0 if ends == "answer without a session" else 77), "the broker may drop the old one"

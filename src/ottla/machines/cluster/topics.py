@@ -165,7 +165,7 @@ def _assignment(state: ClusterState, wanted: TopicWanted) -> dict[int, list[int]
         racks,
         partitions=new.partitions,
         replication_factor=new.replication_factor,
-        start=wanted.start % max(len(racks), 1),
+        start=wanted.start,
         shift=wanted.shift % max(len(racks), 1),
     )
 

@@ -96,12 +96,12 @@ class PartitionLeader:
         self._joining_soon: set[int] = set()
         """Followers that are not in sync by the controller's word but have caught up: the high watermark waits for
         them, or under a steady load it would always be ahead of them and they could never join."""
-        # Derived from the above, because every append asks for it.
-        self.has_enough_replicas = False
+        # Derived from the above by `_refresh`, because every append asks for it.
+        self.has_enough_replicas: bool
         """Whether an acks=all write may be accepted now."""
-        self.commits_alone = False
+        self.commits_alone: bool
         """Whether what the leader appends is committed at once, because nobody else is in sync and nobody must be."""
-        self._awaited: list[FollowerPosition] = []
+        self._awaited: list[FollowerPosition]
         self._set_replicas(replicas, now_ms)
         self._refresh()
 

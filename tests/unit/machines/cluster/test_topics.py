@@ -7,7 +7,8 @@ import pytest
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import NIL_UUID, Endpoint, TopicPartition, Uuid
 from ottla.machines.cluster.controller import decide
-from ottla.machines.cluster.decision import Decision
+from ottla.machines.cluster.decision import Decision, TellMetadata, TellRoles
+from ottla.machines.cluster.reassignment import ReassignmentsAdvanced
 from ottla.machines.cluster.state import (
     ClusterState,
     LiveBroker,
@@ -104,6 +105,26 @@ def test_partitions_that_can(assignment: list[list[int]] | None) -> None:
     assert grown(3, assignment, validate_only=True).changes == []
 
 
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [((1, 2, 3), {0: (2,), 1: (3,), 2: (1,), 3: (2,)}), ((1, 3), {0: (2,), 1: (3,), 2: (1,), 3: (3,)})],
+)
+def test_added_partitions_go_on_behind_the_first_one(live: tuple[int, ...], expected: dict[int, tuple[int]]) -> None:
+    """Or as if it had been on the first broker, if the one it is on is not there."""
+    state = cluster()
+    state.brokers = {broker_id: LiveBroker(broker_id, (), None) for broker_id in live}
+    state.topics["t"] = TopicState(Uuid(bytes(15) + b"\x01"), {0: PartitionState((2,), 2, 0, (2,), 0)}, 4)
+    decision = decide(state, PartitionsWanted("t", 4), lambda _: False)
+    (written,) = [one for one in decision.changes if isinstance(one, WriteTopic)]
+    assert written.assignment == expected
+
+
+def test_without_brokers_there_is_no_topic() -> None:
+    with pytest.raises(KafkaError) as raised:
+        decide(ClusterState(), TopicWanted(NewTopic("t", 1, 1, {}), Uuid(bytes(16)), 5, 5), lambda _: False)
+    assert raised.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
 def test_a_topic_that_somebody_else_has_written_gets_an_id_and_leaders() -> None:
     """Of its partitions one has a leader, one can have one, and one waits for a broker."""
     led = PartitionState((1,), leader=1, leader_epoch=4, isr=(1,), partition_epoch=9)
@@ -117,6 +138,11 @@ def test_a_topic_that_somebody_else_has_written_gets_an_id_and_leaders() -> None
         WriteTopic("t", given, everything, 3, adding={}, removing={}),
         WritePartition(TopicPartition("t", 1), 1, 0, (1,), -1),
     ]
+    assert decision.messages == [
+        TellRoles(1, (TopicPartition("t", 1),), are_new=True),
+        TellMetadata(1, tuple(TopicPartition("t", index) for index in range(3))),
+    ]
+    assert decision.next_event is None
     for change in decision.changes:
         state.note(change, 4)
     assert (state.topics["t"].topic_id, state.topics["t"].node_version) == (given, 4)
@@ -129,3 +155,11 @@ def test_a_topic_that_has_all_is_only_noted() -> None:
     decision = decide(cluster(), TopicFound("t", stored, NIL_UUID), lambda _: False)
     assert decision.changes == [NoteTopic("t", stored)]
     assert not stored.is_unfinished
+
+
+def test_a_topic_that_somebody_else_has_written_may_be_on_the_move() -> None:
+    still = PartitionState((1,), leader=1, leader_epoch=4, isr=(1,), partition_epoch=9)
+    moving = still._replace(replicas=(1, 2), adding=(2,))
+    stored = TopicState(Uuid(bytes(range(16))), {0: still, 1: moving}, node_version=3)
+    decision = decide(cluster(), TopicFound("t", stored, NIL_UUID), lambda _: False)
+    assert decision.next_event == ReassignmentsAdvanced((TopicPartition("t", 1),))

@@ -34,7 +34,10 @@ def leader(*, isr: tuple[int, ...] = (1, 2, 3, 5)) -> PartitionLeader:
         ("a", 50, None),  # The leader's own rack.
         ("b", 50, 2),  # Both have it, 2 has more.
         ("b", 5, 3),  # 2 has not got it any more.
+        ("b", 10, 2),
+        ("b", 9, 3),
         ("b", 95, 2),
+        ("b", 100, 2),  # It has all there is.
         ("b", 101, None),
         ("c", 10, None),  # Its replica is not in sync.
         ("d", 50, None),

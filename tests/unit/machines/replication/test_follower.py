@@ -91,6 +91,9 @@ def test_out_of_range_asks_for_the_leaders_bounds_first() -> None:
     assert after_offsets(0, 5, Log([0] * 9)) == Truncate(5), "an unclean leader has lost its tail"
     assert after_offsets(20, 30, Log([0] * 9)) == StartAnew(20), "retention went past this copy"
     assert after_offsets(0, 9, Log([0] * 9)) == Append()
+    assert after_offsets(9, 9, Log([0] * 9)) == Append(), "the leader's log begins where this one ends"
+    assert after_offsets(10, 10, Log([0] * 9)) == StartAnew(10)
+    assert after_offsets(0, 8, Log([0] * 9)) == Truncate(8)
 
 
 def test_an_empty_copy_of_a_log_that_begins_within_a_batch_takes_the_whole_batch() -> None:
@@ -107,6 +110,8 @@ def test_an_empty_copy_of_a_log_that_begins_within_a_batch_takes_the_whole_batch
         ([0, 0, 2, 2], 1, 5, 2),  # the leader's epoch 1 is unknown here: cut to where the last common one ended
         ([0, 0, 0], 0, 9, 3),  # nothing to cut
         ([], 0, 4, 0),
+        ([0, 0], 0, 0, 0),  # nothing is common
+        ([0, 0], -1, 1, 1),
     ],
 )
 def test_where_histories_part(mine: list[int], leader_epoch: int, leader_end_offset: int, expected: int) -> None:

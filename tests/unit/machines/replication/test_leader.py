@@ -289,3 +289,28 @@ def test_a_session_speaks_for_partitions_that_it_does_not_name() -> None:
     watch.heard_at_ms = 20 * LAG_MS
     machine.appended(12)
     assert machine.check_lag(11 * LAG_MS + 1, LAG_MS) is not None, "it has been asking for others ever since"
+
+
+def test_below_the_low_watermark_no_live_replica_holds_records() -> None:
+    machine = leader({1, 2, 3})
+    assert machine.low_watermark(5, live=()) == 5
+    assert machine.low_watermark(5, live={2, 3}) == -1, "nobody knows yet"
+    machine.follower_fetched(2, 10, 4, now_ms=0, lag_ms_max=LAG_MS)
+    assert machine.low_watermark(5, live={2}) == 4
+    assert machine.low_watermark(3, live={2}) == 3
+    assert machine.low_watermark(5, live={2, 3}) == -1
+    machine.follower_fetched(3, 10, 6, now_ms=0, lag_ms_max=LAG_MS)
+    assert machine.low_watermark(9, live={2, 3}) == 4
+    assert machine.low_watermark(9, live={3}) == 6
+
+
+def test_followers_that_wait_are_woken_or_only_noted_by_the_key_they_know() -> None:
+    machine = leader({1, 2, 3})
+    watch, woken = SessionWatch(now_ms=0), []
+    watch.on_moved = lambda: woken.append(True)
+    machine.followers[2].watch, machine.followers[2].key = watch, ("t", 7)
+    machine.note_for_followers()
+    assert (list(watch.open), woken) == ([("t", 7)], [])
+    watch.open.clear()
+    machine.wake_followers()
+    assert (list(watch.open), woken) == ([("t", 7)], [True])

@@ -60,3 +60,26 @@ def test_a_wait_ends_when_there_is_room(fetches: list[tuple[int, int]], limit: i
         rate.record(count, limit, now_ms)
     if rate.room(limit, now_ms) == 0:
         assert rate.room(limit, now_ms + rate.wait_ms(limit, now_ms)) > 0
+
+
+def test_room_is_given_out_in_portions_of_a_tenth_of_a_second() -> None:
+    limit = 9_990
+    for missing, room in ((0, 0), (998, 0), (999, 999), (1_000, 1_000)):
+        rate = CopyRate(burst_ms=1_000)
+        rate.record(limit - missing, limit, 0)
+        assert rate.room(limit, 0) == room
+
+
+def test_a_wait_is_shorter_by_the_time_that_has_passed() -> None:
+    rate = CopyRate(burst_ms=1_000)
+    rate.record(3_000, 1_000, 0)
+    assert rate.wait_ms(1_000, 0) == 2_101, "2000 bytes too many, and a portion of 100"
+    assert rate.wait_ms(1_000, 700) == 1_401
+    assert rate.wait_ms(1_000, 2_100) == 1
+    assert rate.wait_ms(1_000, 9_000) == 1
+
+
+def test_without_a_limit_above_zero_nothing_passes_and_the_wait_is_a_number() -> None:
+    rate = CopyRate(burst_ms=1_000)
+    assert rate.room(0, 0) == 0
+    assert rate.wait_ms(0, 0) == 1_001
