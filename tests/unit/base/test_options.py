@@ -24,6 +24,7 @@ from ottla.base.options import (
     Value,
     Values,
     format_value,
+    no_effect_in,
 )
 
 
@@ -48,6 +49,13 @@ def refusal(declared: Option, text: str | None) -> str:
         (Type.INT, "2147483647", MAX_INT),
         (Type.INT, " +7 ", 7),
         (Type.SHORT, "32767", 32767),
+        (Type.SHORT, "-32768", -32768),
+        (Type.LONG, "-9223372036854775808", -MAX_LONG - 1),
+        (Type.DOUBLE, "-1.7976931348623157E308", -MAX_DOUBLE),
+        (Type.DOUBLE, "5.", 5.0),
+        (Type.DOUBLE, "+1e-3", 0.001),
+        (Type.LIST, "  ", ()),
+        (Type.LIST, ",", ("", "")),
         (Type.LONG, "9223372036854775807", MAX_LONG),
         (Type.DOUBLE, "1.7976931348623157E308", MAX_DOUBLE),
         (Type.DOUBLE, ".5", 0.5),
@@ -68,7 +76,12 @@ def test_text_becomes_a_value(type_: Type, text: str, value: Value) -> None:
         (Type.INT, "2147483648", "must be a whole number of at most 32 bits, but was '2147483648'"),
         (Type.INT, "1_000", "must be a whole number, but was '1_000'"),
         (Type.INT, "", "must be a whole number, but was ''"),
+        (Type.INT, "-2147483649", "at most 32 bits"),
         (Type.SHORT, "32768", "at most 16 bits"),
+        (Type.SHORT, "-32769", "at most 16 bits"),
+        (Type.LONG, "-9223372036854775809", "at most 64 bits"),
+        (Type.DOUBLE, "-1e999", "must be a number a double can hold"),
+        (Type.DOUBLE, ".", "must be a number"),
         (Type.LONG, "9223372036854775808", "at most 64 bits"),
         (Type.DOUBLE, "nan", "must be a number"),
         (Type.DOUBLE, "1e999", "must be a number a double can hold"),
@@ -91,6 +104,10 @@ def test_null_is_a_value_only_where_the_default_is_null() -> None:
         (Between(1), "1", "0", "at least 1"),
         (Between(1, 9, or_else=-1), "-1", "0", "-1 or 1 to 9"),
         (Between(high=3), "3", "4", "at most 3"),
+        (Between(high=3), "-9", "4", "at most 3"),
+        (Between(1, 9), "1", "0", "1 to 9"),
+        (Between(1, 9), "9", "10", "1 to 9"),
+        (Between(1, or_else=-1), "-1", "-2", "-1 or at least 1"),
     ],
 )
 def test_bounds(check: Between, good: str, bad: str, words: str) -> None:
@@ -115,6 +132,41 @@ def test_a_password_never_shows() -> None:
     assert "hunter2" not in f"{secret} {secret!r}"
     assert secret.reveal() == "hunter2"
     assert format_value(secret) is None
+
+
+def test_secrets_are_equal_by_what_they_hide() -> None:
+    assert Secret("a") == Secret("a") and hash(Secret("a")) == hash(Secret("a"))
+    assert Secret("a") != Secret("b")
+    other: object = "a"
+    assert Secret("a") != other
+
+
+def test_choices_may_leave_the_case_open() -> None:
+    assert OneOf("gzip", any_case=True).problem("GZip") is None
+    assert OneOf("gzip").problem("GZip") == "must be one of gzip"
+    assert OneOf("gzip", any_case=True).problem("lz4") == "must be one of gzip"
+    assert [str(check) for check in (OneOf("a", "b"), EachOf("a", "b"), Matching("x", "a form"))] == [
+        "a, b",
+        "a list of a, b",
+        "a form",
+    ]
+
+
+def test_all_that_is_wrong_is_found() -> None:
+    options = OptionSet("test", [option(Type.INT, 1)], prefixes=("plugin.",), elsewhere={"their.name": "use ours"})
+    found = options.problems({"some.setting": "x", "plugin.a": "b", "other": "1", "their_name": "1"})
+    assert [problem.key for problem in found] == ["some.setting", "other", "their_name"]
+    assert found[2].message == "their_name is no test setting here: use ours"
+    assert options.problems({"some.setting": "1", "plugin.a": None}) == []
+
+
+def test_a_set_of_options_is_read_like_a_dictionary() -> None:
+    declared = option(Type.INT, 1)
+    options = OptionSet("test", [declared])
+    assert (dict(options), len(options)) == ({"some.setting": declared}, 1)
+    assert not options.accepts_unseen("anything"), "there are no prefixes"
+    values = options.parse({})
+    assert (dict(values), len(values), values.given) == ({"some.setting": 1}, 1, frozenset())
 
 
 def test_an_unknown_name_is_refused_with_a_suggestion() -> None:
@@ -207,4 +259,6 @@ def test_what_an_option_says_of_itself() -> None:
     idle = Option("a", Type.PASSWORD, None, "What.", no_effect="nobody asks")
     assert idle.documentation == "What. No effect here: nobody asks."
     assert Option("a", Type.INT, 1, "What.").documentation == "What."
+    assert no_effect_in(idle.documentation) == "nobody asks"
+    assert no_effect_in("What.") is None
     assert idle.sensitive and not Option("a", Type.STRING, None, "What.").sensitive

@@ -47,3 +47,24 @@ def test_it_gets_to_the_time_of_the_other_clock() -> None:
     assert steady.wall_ms() == clock.wall_ms()
     clock.passed_ms += 7
     assert (steady.wall_ms(), steady.monotonic_ms()) == (clock.wall_ms(), 10_007)
+
+
+@pytest.mark.parametrize(
+    ("passed_ms", "jump_ms", "shown_ms"),
+    [
+        (999, 10_000, 999),
+        (1_000, 10_000, 1_050),
+        (1_000, -10_000, 950),
+        (1_000, 50, 1_050),
+        (1_000, 49, 1_049),
+        (1_000, -49, 951),
+        (2_000, 10_000, 2_100),
+    ],
+)
+def test_it_follows_by_a_twentieth_of_the_time_that_has_passed(passed_ms: int, jump_ms: int, shown_ms: int) -> None:
+    clock = JumpingClock()
+    steady = SteadyClock(clock)
+    clock.jump_ms = jump_ms
+    clock.passed_ms = passed_ms
+    assert steady.wall_ms() == 1_000_000 + shown_ms
+    assert steady.wall_ms() == 1_000_000 + shown_ms, "no time has passed since"

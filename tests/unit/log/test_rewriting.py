@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.records.batch import HEADER_SIZE, NO_TIMESTAMP, crc_is_valid, read_header
 from ottla.records.builder import NewRecord, build_batch
+from ottla.records.checksum import crc32c
 from ottla.records.compression import Codec
 from ottla.records.reader import Record, read_records
 from tests.unit.log.cleaning_passes import rewritten
@@ -73,3 +74,17 @@ def test_no_record_left_is_a_header_alone() -> None:
     assert (after.last_offset, after.last_sequence, after.record_count) == (4, 8, 0)
     assert (after.base_timestamp, after.max_timestamp, after.codec) == (NO_TIMESTAMP, NOW, Codec.NONE)
     assert read_records(empty) == []
+
+
+@pytest.mark.parametrize("horizon", [None, NOW + 10**9])
+def test_the_attributes_of_a_record_stay(horizon: int | None) -> None:
+    """Nobody has given them a meaning yet; a client may set them all the same."""
+    batch = bytearray(build_batch([NewRecord(b"a", b"1", (), NOW), NewRecord(b"b", b"2", (), NOW + 1)]))
+    size = (len(batch) - HEADER_SIZE) // 2
+    for start in (HEADER_SIZE, HEADER_SIZE + size):
+        batch[start + 1] = 7
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+    result = rewritten(bytes(batch), [0, 1], horizon)
+    assert crc_is_valid(result, read_header(result))
+    first, second = HEADER_SIZE, HEADER_SIZE + (len(result) - HEADER_SIZE) // 2
+    assert (result[first + 1], result[second + 1]) == (7, 7)
