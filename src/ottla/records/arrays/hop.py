@@ -36,7 +36,7 @@ def find_starts(buf: ReadBuffer, octets: Octets, start: int, end: int, starts: I
         starts[done : done + len(steps) - 1] = steps[:-1]
         done += len(steps) - 1
         pos = steps[-1]
-        if done < count and len(steps) > _EQUAL_STEPS:
+        if done < count:
             size = pos - steps[-2]
             if pos - steps[-1 - _EQUAL_STEPS] == size * _EQUAL_STEPS and steps[-2] - steps[-3] == size:
                 length = octets[steps[-2] : steps[-2] + _length_size(buf, steps[-2])]

@@ -8,7 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.base.errors import CorruptBatchError
-from ottla.records.arrays.headers import HeaderColumns, find_batches
+from ottla.records.arrays import headers as headers_module
+from ottla.records.arrays import hop
+from ottla.records.arrays.headers import HeaderColumns, find_batches, raw_headers
 from ottla.records.arrays.starts import find_all_starts
 from ottla.records.arrays.varint import read_varints
 from ottla.records.batch import HEADER_SIZE, iter_headers
@@ -123,3 +125,114 @@ def test_varints_of_all_widths(numbers: list[int]) -> None:
         found, after = read_varints(np.frombuffer(b"".join(encoded) + end, np.uint8), positions[:-1], 32)
         assert found.tolist() == numbers
         assert after.tolist() == positions[1:].tolist()
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_right_hints_lead_to_every_whole_batch_wherever_the_bytes_end(
+    every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headers_module, "_walk", lambda *_: pytest.fail("the batches were gone through one by one"))
+    data = many_batches([[1], [40], [5, 5]] * 20)
+    positions = [position for position, _ in iter_headers(data)]
+    ends = [*positions[1:], len(data)]
+    for cut in range(2 * (ends[-1] - positions[-1]) + HEADER_SIZE):
+        part = data[: len(data) - cut]
+        hints = [position for position in positions[1::every] if position < len(part)]
+        expected = [position for position, end in zip(positions, ends, strict=True) if end <= len(part)]
+        assert find_batches(part, octets_of(part), np.array(hints, np.int64)).tolist() == expected
+
+
+@pytest.mark.parametrize("wrong", [1, -1, 3])
+@pytest.mark.parametrize("number", [0, 10, -1])
+def test_one_wrong_hint_makes_the_way_long_and_no_other(wrong: int, number: int) -> None:
+    data = many_batches([[1]] * 40)
+    positions = [position for position, _ in iter_headers(data)]
+    hints = positions[1:]
+    hints[number] += wrong
+    assert find_batches(data, octets_of(data), np.array(hints, np.int64)).tolist() == positions
+    near_the_end = [*positions[1:], len(data) - 3]
+    assert find_batches(data, octets_of(data), np.array(near_the_end, np.int64)).tolist() == positions
+
+
+@pytest.mark.parametrize("size", [0, HEADER_SIZE - 1, HEADER_SIZE, HEADER_SIZE + 1, HEADER_SIZE + 5])
+def test_there_may_be_a_header_wherever_one_has_room(size: int) -> None:
+    assert len(raw_headers(np.zeros(size, np.uint8))) == max(size - HEADER_SIZE + 1, 0)
+
+
+def records_of(sizes: list[int]) -> tuple[bytes, list[int]]:
+    """Lengths and what they announce, whatever it is; and where each begins."""
+    records = [encode_varint(size) + bytes(size) for size in sizes]
+    return b"".join(records), np.cumsum([0, *map(len, records)])[:-1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "looks"),
+    [
+        ([5] * 32, 1),
+        ([5] * 33, 1),
+        ([5] * 1_000, 1),
+        ([300] * 1_000, 1),
+        ([9_000] * 100, 1),
+        ([5] * 40 + [6] * 1_000, 2),
+        ([5] * 28 + [6] * 500, 1),
+        ([5] * 29 + [6] * 500, 2),
+        ([5] * 159 + [6] + [5] * 31, 2),
+        ([5] * 160 + [6] + [5] * 31, 2),
+        ([5] * 1_184 + [6] * 32, 2),
+        ([300] * 40 + [301] * 32, 2),
+        ([5] * 28 + [4, 6, 5, 5] + [5] * 100, 1),
+        ([5] * 28 + [4, 5, 6, 5] + [5] * 100, 2),
+        ([5, 6] * 100, 7),
+    ],
+)
+def test_records_of_one_size_are_found_without_looking_at_each(
+    sizes: list[int], looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look is at 32 records; what follows and has the size of the last four is found by the column."""
+    calls: list[int] = []
+    look = hop._single_steps
+
+    def counted(buf: bytes, pos: int, count: int) -> list[int]:
+        calls.append(count)
+        return look(buf, pos, count)
+
+    monkeypatch.setattr(hop, "_single_steps", counted)
+    data, expected = records_of(sizes)
+    starts = np.zeros(len(sizes), np.int64)
+    hop.find_starts(data, octets_of(data), 0, len(data), starts)
+    assert starts.tolist() == expected
+    assert len(calls) == looks
+
+
+@pytest.mark.parametrize("claimed", [-1, 1])
+def test_as_many_records_as_are_claimed_fill_the_batch(claimed: int) -> None:
+    data, _ = records_of([5] * 50)
+    starts = np.zeros(50 + claimed, np.int64)
+    with pytest.raises(CorruptBatchError, match="do not end where their batch does"):
+        hop.find_starts(data + PADDING, octets_of(data), 0, len(data), starts)
+
+
+@pytest.mark.parametrize("differing", [0, 1, 20, 38])
+@pytest.mark.parametrize("size", [5, 300, 9_000])
+def test_of_many_batches_one_that_differs_is_found_by_itself(differing: int, size: int) -> None:
+    """In one record's length, and in the next one's the other way: the batches are of one size."""
+    shapes = [[size] * 20 for _ in range(40)]
+    shapes[differing][7:9] = [size - 1, size + 1]
+    parts = [records_of(sizes) for sizes in shapes]
+    starts = np.cumsum([0, *(len(data) for data, _ in parts)])
+    data = b"".join(data for data, _ in parts)
+    found = find_all_starts(data, octets_of(data), starts[:-1], starts[1:], np.full(40, 20, np.int64))
+    expected = [start + at for start, (_, own) in zip(starts.tolist(), parts, strict=False) for at in own]
+    assert found.tolist() == expected
+
+
+def test_batches_that_look_alike_may_lie_between_others() -> None:
+    """And where the buffer ends with the last of them there is no room to look at four bytes."""
+    shapes = [[5] * 20, [7] * 3, [5] * 20, [5] * 16, [9], [5] * 20, [1] * 17]
+    parts = [records_of(sizes) for sizes in shapes]
+    starts = np.cumsum([0, *(len(data) for data, _ in parts)])
+    data = b"".join(data for data, _ in parts)
+    counts = np.array([len(sizes) for sizes in shapes], np.int64)
+    expected = [start + at for start, (_, own) in zip(starts.tolist(), parts, strict=False) for at in own]
+    for octets in (octets_of(data), np.frombuffer(data, np.uint8)):
+        assert find_all_starts(data, octets, starts[:-1], starts[1:], counts).tolist() == expected
