@@ -198,7 +198,9 @@ def _decode_flexible(view: memoryview, position: int) -> tuple[ProducePlan, int]
             position = skip_tags(view, position) if view[position] else position + 1
         position = skip_tags(view, position) if view[position] else position + 1
         topics.append((name, partitions))
-    position = skip_tags(view, position) if view[position] else position + 1
+    # Looking at the number of tags also makes sure that it is there.
+    if view[position]:
+        position = skip_tags(view, position)
     return ProducePlan(transactional_id, acks, timeout_ms, topics), position
 
 

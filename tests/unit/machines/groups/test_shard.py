@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.base.errors import ErrorCode
-from ottla.machines.coordinator import Reply
+from ottla.machines.coordinator import Decision, Reply
 from ottla.machines.groups.classic.states import GroupState
 from ottla.machines.groups.consumer.group import ConsumerGroup
 from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -124,6 +124,20 @@ def test_a_group_that_only_handed_out_an_id_can_be_deleted(runner: Runner) -> No
     assert runner.log == []
     assert runner.reply(runner.join(member_id)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     runner.advance(SESSION_MS)
+
+
+def test_offsets_that_outlive_their_group_belong_to_one_without_members(runner: Runner) -> None:
+    (leader,) = runner.stable_group("a")
+    runner.commit({A: 1}, leader, 1)
+    runner.leave(leader)
+    former = runner.group
+    runner.perform(Decision(records=former.tombstones()))
+    for current in (runner, runner.reloaded()):
+        assert current.group is not former
+        assert (current.group.state, current.group.protocol_type) == (GroupState.EMPTY, None)
+        assert current.fetch() == {A: (1, 0)}
+    assert former.state is GroupState.DEAD
+    assert runner.shard.delete_group(GROUP, runner.token(), now_ms=runner.now_ms).effects[0].response is ErrorCode.NONE
 
 
 # Two kinds of groups

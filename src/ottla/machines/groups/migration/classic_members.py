@@ -156,15 +156,13 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, token: Token) -> 
 
 def _must_rejoin(state: ConsumerGroupState, member: ConsumerMember) -> bool:
     """To catch up with the group, to confirm what it gave up, or because all it waits for has become free."""
-    match member.current.state:
-        case _ if member.current.epoch < state.epoch:
-            return True
-        case MemberState.UNREVOKED:
-            return True
-        case MemberState.UNRELEASED:
-            wanted = state.target_of(member.member_id) - member.current.assigned
-            return not any(state.is_held_by_another(partition, member.member_id) for partition in wanted)
-    return False
+    current = member.current
+    if current.epoch < state.epoch or current.state is MemberState.UNREVOKED:
+        return True
+    if current.state is not MemberState.UNRELEASED:
+        return False
+    wanted = state.target_of(member.member_id) - current.assigned
+    return not any(state.is_held_by_another(partition, member.member_id) for partition in wanted)
 
 
 def _call_to_rejoin(group: ConsumerGroup, member: ConsumerMember) -> list[SetTimer | CancelTimer]:

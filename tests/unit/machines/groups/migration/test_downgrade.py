@@ -17,7 +17,7 @@ from tests.unit.machines.groups.migration.world import (
     read_assignment,
     settle,
 )
-from tests.unit.machines.groups.runner import GROUP, REBALANCE_MS, Runner
+from tests.unit.machines.groups.runner import GROUP, REBALANCE_MS, SESSION_MS, Runner
 
 
 @pytest.fixture
@@ -46,6 +46,8 @@ def test_the_classic_members_go_on_by_themselves(runner: Runner, assignor: str, 
         runner.perform(runner.shard.timer_fired(key, runner.now_ms))
     group = runner.group
     assert group.state is GroupState.PREPARING_REBALANCE
+    for member in (a, b):
+        assert runner.timers["session", GROUP, member.member_id] == runner.now_ms + SESSION_MS
     assert runner.heartbeat(a.member_id, a.generation) == ErrorCode.REBALANCE_IN_PROGRESS
     assert runner.timers["join", GROUP] == runner.now_ms + REBALANCE_MS
     assert not any(key[0] in TIMERS for key in runner.timers)
