@@ -71,7 +71,7 @@ class OffsetShard:
             member = group.members.get(member_id) if member_id else None
             if member is not None and not member.is_new:
                 return group.session_starts(member)
-        elif not (generation < 0 and group.is_empty):
+        else:
             _check_consumer_commit(group, member_id, generation, version, transactional)
         return None
 

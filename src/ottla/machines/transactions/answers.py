@@ -88,9 +88,7 @@ def verification_code(code: ErrorCode, api: ApiKey, version: int) -> ErrorCode:
     search for another leader or coordinator.
     """
     is_produce = api == ApiKey.PRODUCE
-    if code in _COORDINATOR_AWAY or (
-        code == ErrorCode.CONCURRENT_TRANSACTIONS and version < _RETRIES_CONCURRENT.get(api, 0)
-    ):
+    if code in _COORDINATOR_AWAY or (code == ErrorCode.CONCURRENT_TRANSACTIONS and version < _RETRIES_CONCURRENT[api]):
         return ErrorCode.NOT_ENOUGH_REPLICAS if is_produce else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if code == ErrorCode.PRODUCER_FENCED and is_produce:
         return ErrorCode.INVALID_PRODUCER_EPOCH

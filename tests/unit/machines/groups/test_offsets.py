@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ottla.base.errors import ErrorCode
 from ottla.machines.groups.classic.states import GroupState
 from ottla.machines.groups.offset_requests import expired
-from ottla.machines.groups.offsets import OffsetStore, committed_offset, offset_record
+from ottla.machines.groups.offsets import CommittedOffset, OffsetStore, committed_offset, offset_record
 from ottla.machines.groups.record_types import parse
 from ottla.wire.apis.offset_delete import (
     OffsetDeleteRequest,
@@ -151,6 +151,42 @@ def test_transactional_records_name_their_producer(runner: Runner) -> None:
     assert entry[2] == (7, 0)
 
 
+def test_a_commit_in_a_transaction_is_a_sign_of_life(runner: Runner) -> None:
+    (leader,) = runner.stable_group("a")
+    runner.now_ms += 1_000
+    assert runner.commit_in_transaction({A: 5}, 7, leader, 1) == {A: 0}
+    assert runner.timers["session", GROUP, leader] == runner.now_ms + SESSION_MS
+
+
+# Commits as whole batches
+
+
+@pytest.mark.parametrize(
+    ("topics", "expected"),
+    [
+        ([("orders", [(0, 5, -1, ""), (3, 5, -1, "m" * 4096)]), ("clicks", [(1, 5, -1, "")])], True),
+        ([("orders", [(0, 5, -1, "")]), ("nowhere", [(0, 5, -1, "")])], False),
+        ([("orders", [(0, 5, -1, ""), (4, 5, -1, "")])], False),
+        ([("orders", [(-1, 5, -1, "")])], False),
+        ([("orders", [(0, 5, -1, "m" * 4097)])], False),
+    ],
+)
+def test_a_commit_is_stored_as_a_whole_or_looked_at_one_by_one(
+    runner: Runner, topics: list[tuple[str, list[tuple[int, int, int, str]]]], expected: bool
+) -> None:
+    assert runner.shard.stores_all(topics) is expected
+
+
+def test_a_commit_that_is_replayed_as_a_whole_is_as_if_each_record_had_been(runner: Runner) -> None:
+    topics = [("orders", [(0, 5, 2, "a"), (1, 6, -1, "")]), ("clicks", [(3, 7, 4, "b")])]
+    assert runner.shard.replay_commit(GROUP, topics, 99, 40) == 43
+    assert runner.shard._offsets.of_group(GROUP) == {
+        A: CommittedOffset(5, 2, "a", 99, -1, 40),
+        B: CommittedOffset(6, -1, "", 99, -1, 41),
+        ("clicks", 3): CommittedOffset(7, 4, "b", 99, -1, 42),
+    }
+
+
 # Deletion
 
 
@@ -272,6 +308,28 @@ def test_a_client_may_ask_for_a_retention_of_its_own(runner: Runner) -> None:
     runner.advance(1)
     expire(runner)
     assert runner.fetch() == {B: (2, 0)}
+
+
+@pytest.mark.parametrize(("retention_ms", "expires_in_ms"), [(-1, None), (0, 0), (1, 1)])
+def test_the_retention_a_client_asks_for_begins_with_the_commit(
+    runner: Runner, retention_ms: int, expires_in_ms: int | None
+) -> None:
+    runner.commit({A: 1}, version=4, retention_time_ms=retention_ms)
+    (committed,) = runner.shard._offsets.of_group(GROUP).values()
+    expected = -1 if expires_in_ms is None else runner.now_ms + expires_in_ms
+    assert (committed.expire_timestamp_ms, committed.commit_timestamp_ms) == (expected, runner.now_ms)
+
+
+def test_many_offsets_expire_group_by_group(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.machines.groups.offset_shard._EXPIRED_AT_ONCE", 2)
+    for group in ("a", "b", "c"):
+        runner.commit({A: 1}, group=group)
+    runner.advance(RETENTION_MS)
+    assert len(runner.shard.expire_offsets(runner.now_ms).records) == 2
+    expire(runner)
+    assert [runner.has_group(group) for group in ("a", "b", "c")] == [False, False, True]
+    expire(runner)
+    assert not runner.has_group("c")
 
 
 def test_an_empty_group_without_offsets_is_removed(runner: Runner) -> None:

@@ -180,6 +180,9 @@ def test_an_empty_group_of_the_new_protocol_becomes_classic_and_keeps_its_offset
     assert runner.commit({A: 5}, "m", joined.member_epoch, version=9) == {A: 0}
     beat(runner, epoch=-1)
     runner.stable_group("a")
+    last = {entry[0]: entry[1] for entry in runner.log if len(entry) == 3}
+    of_consumers = [value for key, value in last.items() if key[:2] >= b"\0\3"]
+    assert of_consumers and set(of_consumers) == {None}, "nothing of the former group is left"
     for current in (runner, runner.reloaded()):
         assert kind_of(current) == ["classic"]
         assert current.group.state is GroupState.STABLE

@@ -134,7 +134,6 @@ def _begin_generation(group: ClassicGroup, decision: Decision) -> None:
 
 def _become_empty(group: ClassicGroup, decision: Decision, now_ms: int) -> None:
     group.protocol = None
-    group.leader = None
     group.move_to(GroupState.EMPTY)
     decision.records.append(group.record(now_ms))
     decision.notes.append(

@@ -560,6 +560,7 @@ def test_a_rebalance_without_any_leader_waits_until_sessions_end(runner: Runner)
     leader, follower = static_group(runner, "i1", "i2")
     runner.leave(("", "i1"))
     assert leader not in runner.group.members
+    del runner.timers["join", GROUP]
     runner.perform(runner.shard.timer_fired(("join", GROUP), runner.now_ms))
     assert runner.group.state is GroupState.PREPARING_REBALANCE
     assert follower in runner.group.members
@@ -628,6 +629,10 @@ def test_only_a_negative_generation_commits_to_a_group_that_does_not_exist(
     runner: Runner, generation: int, error: int
 ) -> None:
     assert runner.commit({("orders", 0): 1}, generation=generation) == {("orders", 0): error}
+
+
+def test_an_unknown_id_is_refused_before_anything_else_is_looked_at(runner: Runner) -> None:
+    assert runner.reply(runner.join("m", protocols=())).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_an_empty_group_id_is_refused(runner: Runner) -> None:

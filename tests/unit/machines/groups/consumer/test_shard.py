@@ -124,6 +124,42 @@ def test_commits_and_fetches_carry_the_member_epoch(runner: Runner) -> None:
         assert runner.shard.fetch_offsets(request, require_stable=False).error_code == code
 
 
+@pytest.mark.parametrize(
+    ("member_id", "member_epoch", "code"),
+    [
+        (None, -1, 0),
+        ("", -1, 0),
+        (None, 1, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("m", -1, ErrorCode.STALE_MEMBER_EPOCH),
+        ("m", 0, ErrorCode.STALE_MEMBER_EPOCH),
+        ("m", 1, 0),
+        ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_who_fetches_offsets_as_a_member_has_to_be_one(
+    runner: Runner, member_id: str | None, member_epoch: int, code: int
+) -> None:
+    beat(runner)
+    request = OffsetFetchRequestGroup(group_id=GROUP, member_id=member_id, member_epoch=member_epoch, topics=None)
+    assert runner.shard.fetch_offsets(request, require_stable=False).error_code == code
+    request.group_id = "classic"
+    runner.commit({ORDERS: 5}, group="classic")
+    response = runner.shard.fetch_offsets(request, require_stable=False)
+    assert (response.error_code, len(response.topics)) == (0, 1), "a classic group does not ask"
+
+
+@pytest.mark.parametrize(
+    ("member_id", "generation", "code"),
+    [("", -1, 0), ("m", -1, 0), ("", 0, ErrorCode.UNKNOWN_MEMBER_ID), ("m", 1, ErrorCode.UNKNOWN_MEMBER_ID)],
+)
+def test_who_commits_to_a_group_that_all_have_left_is_no_member(
+    runner: Runner, member_id: str, generation: int, code: int
+) -> None:
+    beat(runner)
+    beat(runner, epoch=-1)
+    assert runner.commit({ORDERS: 5}, member_id, generation, version=9) == {ORDERS: code}
+
+
 def test_it_is_listed_and_described_as_what_it_is(runner: Runner) -> None:
     beat(runner)
     listed = runner.shard.list([], ["consumer"])
