@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.testing import EmbeddedBroker
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[EmbeddedBroker]:
+    """One broker in the process of the tests, for all of them: topics and groups have names of their own."""
+    with EmbeddedBroker(config={"num.partitions": 1}) as broker:
+        yield broker
