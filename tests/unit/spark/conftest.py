@@ -12,3 +12,10 @@ def cluster() -> Iterator[EmbeddedBroker]:
     """One broker in the process of the tests, for all of them: topics and groups have names of their own."""
     with EmbeddedBroker(config={"num.partitions": 1}) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def other_cluster() -> Iterator[EmbeddedBroker]:
+    """A second one, to which the first is mirrored."""
+    with EmbeddedBroker(config={"num.partitions": 1}) as broker:
+        yield broker

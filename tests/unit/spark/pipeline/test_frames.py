@@ -304,17 +304,19 @@ def test_what_is_made_from_something_wrong_is_not_told_as_well(world: World) -> 
 def test_a_view_that_is_made_from_itself(world: World) -> None:
     world.view("a", "SELECT * FROM b")
     world.view("b", "SELECT * FROM c")
-    world.view("c", "SELECT * FROM b")
+    world.view("c", "SELECT * FROM d")
     world.view("own", "SELECT * FROM own")
     world.view("called", function=lambda called_too: called_too)
     world.view("called_too", function=lambda called: called)
     world.view("fine", "SELECT * FROM clicks")
+    world.view("d", "SELECT * FROM b")
     assert world.problems() == [
-        "31: view b: it is made from itself: b -> c -> b",
-        "41: view c: it is made from itself: c -> b -> c",
+        "31: view b: it is made from itself: b -> c -> d -> b",
+        "41: view c: it is made from itself: c -> d -> b -> c",
         "51: view own: it is made from itself: own -> own",
         "60: view called: it is made from itself: called -> called_too -> called",
         "70: view called_too: it is made from itself: called_too -> called -> called_too",
+        "91: view d: it is made from itself: d -> b -> c -> d",
     ]
     assert world.told("fine") == "<clicks>"
 
