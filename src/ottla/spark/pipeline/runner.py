@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -61,7 +61,8 @@ class _Run:
     """In a row, without a finished batch in between."""
     starts_at: float = 0.0
     is_over: bool = False
-    rows: int = field(default=0)
+    has_read: bool = False
+    """Any rows at all."""
 
     @property
     def is_initializing(self) -> bool:
@@ -112,7 +113,7 @@ class Runner:
             for _ in range(rounds):
                 runs = [_Run(flow) for flow in self._model.flows.values()]
                 self._run_all(runs, listener, once=once)
-                if self._is_stopping.is_set() or not any(run.rows for run in runs):
+                if self._is_stopping.is_set() or not any(run.has_read for run in runs):
                     break
             self._tidy_up(commits)
         finally:
@@ -179,7 +180,7 @@ class Runner:
             return
         run_id = str(run.query.runId)
         listener.wait_until_heard(run_id)
-        run.rows += listener.rows_of(run_id)
+        run.has_read |= listener.rows_of(run_id) > 0
         failure = run.query.exception()
         run.query = None
         report = self._watch.stopped(run.flow.name)

@@ -197,7 +197,31 @@ MATRIX = [
         "  clicks-dead-letters:\n    from",
         ["p.yaml:19: source clicks: the name clicks-dead-letters"],
     ),
+    ("  users:", "  my-users:", ["p.yaml:21: table my-users: queries use this name"]),
+    ("  clicks:", "  my-clicks:", ["p.yaml:14: source my-clicks: queries use this name"]),
+    ("  results:\n", "  my results:\n", ["p.yaml:30: sink my results: a name has letters, digits, '.', '_' and '-'"]),
+    ("  count:\n", "  -count:\n", ["p.yaml:35: flow -count: a name has letters, digits, '.', '_' and '-'"]),
+    ("10 minutes}", "10 minutes, by: 5}", ["p.yaml:27: view counts, watermark: there is no option 'by'."]),
+    ("deduplicate: [id]", "deduplicates: [id]", ["p.yaml:28: view counts: there is no option 'deduplicates'."]),
+    ("sql: SELECT", "python: a:b\n    sql: SELECT", ["p.yaml:27: view counts: give it either 'sql' or 'python'"]),
+    ("mode: complete", "mood: complete", ["p.yaml:38: flow count: there is no option 'mood'. Did you mean 'mode'?"]),
+    ("    kind: topic\n    topic: users\n", "", ["p.yaml:21: tables: table users is empty"]),
+    ("topic: users", "topic: users\n    x: 1", ["table users: there is no option 'x'"]),
+    ("    kind: topic\n    topic: users", "    kind: changes\n    url: postgresql://h/d", ["table users: "]),
+    ("checkpoint: state", "checkpoint: {a: b}", ["p.yaml:2: pipeline: 'checkpoint' must be text"]),
 ]
+
+
+class TestCheckpoints:
+    def test_one_that_no_flow_needs_is_not_unknown(self, tmp_path: Path) -> None:
+        text = WHOLE.replace("    dead_letter: clicks.dead\n", "").replace("mode: complete", "checkpoint: own")
+        assert build(tmp_path, text).flows["count"].checkpoint == str(tmp_path / "own")
+
+    def test_without_one_they_lie_where_the_description_is(self, tmp_path: Path) -> None:
+        model = build(tmp_path, WHOLE.replace("checkpoint: state\n", ""))
+        assert model.flows["count"].checkpoint == str(tmp_path / "checkpoints" / "orders" / "count")
+        model = build(tmp_path, WHOLE.replace("checkpoint: state\n", "checkpoint: s3://b/c/\n"))
+        assert model.flows["count"].checkpoint == "s3://b/c/count"
 
 
 class TestWhatIsWrong:

@@ -101,6 +101,23 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, before: str, after:
     assert any(problem.startswith(told) for problem in found), found
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("compression.type", "x.y", "5: cluster east: clients have no setting 'x.y'."),
+        ("  east: {", "  a b: {", "5: cluster a b: a name has letters"),
+    ],
+)
+def test_of_a_cluster_that_is_wrong_nobody_is_told_twice(tmp_path: Path, before: str, after: str, told: str) -> None:
+    (found,) = problems_of(tmp_path, WHOLE.replace(before, after, 1))
+    assert found.startswith(told)
+
+
+def test_names_of_mirrors_are_names(tmp_path: Path) -> None:
+    (found,) = problems_of(tmp_path, WHOLE.replace("  plain:\n", "  a b:\n"))
+    assert found.startswith("17: mirror a b: a name has letters")
+
+
 def test_names_are_not_shared(tmp_path: Path) -> None:
     both = WHOLE.replace("  plain:\n", "  west.to.east:\n")
     assert any("its name is also that of a flow" in problem for problem in problems_of(tmp_path, both))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -190,17 +191,18 @@ def test_a_query_that_cannot_even_be_started_is_a_failure_like_others() -> None:
     assert [event[0] for event in world.told.events] == ["restarting", "failed"]
 
 
-def test_who_stops_waits_for_the_batch_at_work() -> None:
+@pytest.mark.parametrize("batch", [0, 8])
+def test_who_stops_waits_for_the_batch_at_work(batch: int) -> None:
     world = World("f")
     thread = world.in_background()
     repeat_until(lambda: ("started", "f") in world.told.events)
     (query,) = world.queries
     query.status = BUSY
-    query.lastProgress = SimpleNamespace(batchId=7)
+    query.lastProgress = SimpleNamespace(batchId=batch - 1) if batch else None
     world.runner.stop()
     thread.join(0.05)
     assert thread.is_alive() and world.stopped == [], "the batch is not done"
-    query.lastProgress = SimpleNamespace(batchId=8)
+    query.lastProgress = SimpleNamespace(batchId=batch)
     join(thread)
     assert world.stopped == [query.runId]
     assert world.told.events == [("started", "f"), ("ended", "f")]
@@ -218,6 +220,7 @@ def test_between_two_batches_nobody_is_waited_for(status: dict[str, Any]) -> Non
 
 
 def test_no_more_flows_come_up_at_once_than_there_are_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert os.cpu_count() == runner_module._PROCESSORS
     monkeypatch.setattr(runner_module, "_PROCESSORS", 2)
     world = World("a", "b", "c", "d")
 
