@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ottla.broker.admission import AccessRules
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.dispatch import Dispatch
+from ottla.broker.handlers import all_handlers
 from ottla.broker.node import Broker
-from ottla.broker.startup import start_broker
+from ottla.broker.startup import Surroundings, start_broker
 from ottla.net.service import Deferred
 from ottla.wire.apis import response_class
 from ottla.wire.header import encode_request_frame, read_response_header
@@ -25,7 +27,7 @@ class RunningBroker:
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
         self.broker = broker
         self._loop = loop
-        self._dispatch = Dispatch(broker, broker.handlers)
+        self._dispatch = Dispatch(broker, all_handlers())
         self._connection = connected(broker)
 
     def ask(self, request: Request, version: int | None = None) -> Any:
@@ -37,7 +39,7 @@ class RunningBroker:
 
     async def answer(self, request: Request, version: int | None = None) -> Any:
         """The same for who does more than one thing at a time."""
-        version = self.broker.handlers[request.API_KEY].max_version if version is None else version
+        version = all_handlers()[request.API_KEY].max_version if version is None else version
         frame = memoryview(bytearray(encode_request_frame(request, version, 77, "tester")[4:]))
         outcome = self._dispatch.handle(self._connection, frame)
         self._dispatch.settle()
@@ -55,12 +57,13 @@ class RunningBroker:
 
 
 @contextmanager
-def running_broker(data_dir: Path, **settings: object) -> Iterator[RunningBroker]:
+def running_broker(data_dir: Path, access: AccessRules | None = None, **settings: object) -> Iterator[RunningBroker]:
     """`settings` have underscores for dots."""
     loop = asyncio.new_event_loop()
     given = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(data_dir)}
     given |= {name.replace("_", "."): str(value) for name, value in settings.items()}
-    broker = loop.run_until_complete(start_broker(BrokerConfig(given)))
+    around = Surroundings(access=access or AccessRules())
+    broker = loop.run_until_complete(start_broker(BrokerConfig(given), around))
     try:
         yield RunningBroker(broker, loop)
     finally:
