@@ -16,7 +16,7 @@ from ottla.net.limits import ConnectionLimits, ListenerLimits
 from ottla.net.server import IDLE_SWEEPS, Server, is_same_machine
 from tests.waiting import join, run_async
 
-from .conftest import Client, ScriptedService, StartServer, framed
+from .conftest import Client, RunningServer, ScriptedService, StartServer, framed
 
 
 def test_echo(start_server: StartServer) -> None:
@@ -297,3 +297,110 @@ def test_the_listener_between_brokers_is_served_however_many_connections_there_a
         assert peer.recv(100) == framed(b"b")
         assert outsider.is_closed_by_server()
         assert running.client().is_closed_by_server()
+
+
+def listen_also(running: RunningServer, name: str) -> Client:
+    """A client of one more listener."""
+    return client_on(running, running.call(lambda: running.server.listen(name, "127.0.0.1", 0)))
+
+
+def client_on(running: RunningServer, port: int) -> Client:
+    client = Client(port)
+    running.clients.append(client)
+    return client
+
+
+def test_the_protected_listener_alone_is_bound_like_any_other(start_server: StartServer) -> None:
+    running = start_server(max_connections=1, protected_listener="PLAINTEXT")
+    first = running.client()
+    assert first.ask(b"a") == b"a"
+    assert running.client().is_closed_by_server()
+    assert first.ask(b"b") == b"b"
+
+
+def test_where_all_connections_are_protected_no_more_come(start_server: StartServer) -> None:
+    running = start_server(max_connections=1, protected_listener="BROKERS")
+    port = running.call(lambda: running.server.listen("BROKERS", "127.0.0.1", 0))
+    first = client_on(running, port)
+    assert first.ask(b"a") == b"a"
+    assert client_on(running, port).is_closed_by_server()
+    assert first.ask(b"b") == b"b"
+
+
+def test_a_listener_may_have_a_limit_of_its_own(start_server: StartServer) -> None:
+    running = start_server(max_connections=4, by_listener={"INSIDE": ListenerLimits(max_connections=1)})
+    port = running.call(lambda: running.server.listen("INSIDE", "127.0.0.1", 0))
+    outside = [running.client() for _ in range(2)]
+    assert [client.ask(b"a") for client in outside] == [b"a"] * 2
+    assert client_on(running, port).ask(b"b") == b"b"
+    assert client_on(running, port).is_closed_by_server()
+    assert running.client().ask(b"c") == b"c"
+    assert running.client().is_closed_by_server()
+
+
+def test_a_listener_that_goes_takes_its_connections_along(start_server: StartServer) -> None:
+    running = start_server()
+    port = running.call(lambda: running.server.listen("INSIDE", "127.0.0.1", 0))
+    outside, inside = running.client(), client_on(running, port)
+    assert [client.ask(b"a") for client in (outside, inside)] == [b"a"] * 2
+    running.call(lambda: running.server.unbind("INSIDE"))
+    assert inside.is_closed_by_server()
+    assert outside.ask(b"b") == b"b" and running.client().ask(b"c") == b"c"
+    with pytest.raises(ConnectionRefusedError):
+        Client(port)
+    assert running.call(lambda: running.server.bind("INSIDE", "127.0.0.1", port)) == port
+
+
+def test_when_fewer_are_allowed_those_go_that_were_idle_the_longest(start_server: StartServer) -> None:
+    running = start_server(protected_listener="BROKERS")
+    brokers = listen_also(running, "BROKERS")
+    assert brokers.ask(b"a") == b"a"
+    idle, busy, new = (running.client() for _ in range(3))
+    assert [client.ask(b"a") for client in (idle, busy)] == [b"a"] * 2
+    running.call(running.server.sweep_idle)
+    assert [client.ask(b"a") for client in (busy, new)] == [b"a"] * 2
+
+    def allow(count: int) -> int:
+        running.server.set_limits(ConnectionLimits(max_connections=count, protected_listener="BROKERS"))
+        return running.server.stats.open_connections
+
+    assert running.call(lambda: allow(4)) == 4
+    assert running.call(lambda: allow(3)) == 3
+    assert idle.is_closed_by_server()
+    assert [client.ask(b"b") for client in (busy, new, brokers)] == [b"b"] * 3
+    assert running.client().is_closed_by_server()
+    assert running.call(lambda: allow(0)) == 1
+    assert brokers.ask(b"c") == b"c", "brokers stay"
+
+
+def test_who_comes_too_fast_for_all_holds_up_no_brokers(start_server: StartServer) -> None:
+    """The pace is no matter of the protected listener, and those of the others wait together."""
+
+    class Pace:
+        recorded = 0
+
+        def record(self, size: int, now_ms: int) -> int:
+            self.recorded += size
+            return 600_000
+
+    pace = Pace()
+    running = start_server(protected_listener="BROKERS", creation_rate=pace)
+    ports = [
+        running.call(lambda name=name: running.server.listen(name, "127.0.0.1", 0))  # type: ignore[misc]
+        for name in ("BROKERS", "INSIDE")
+    ]
+    brokers = [client_on(running, ports[0]) for _ in range(2)]
+    assert [client.ask(b"a") for client in brokers] == [b"a"] * 2 and pace.recorded == 0
+    assert running.client().ask(b"b") == b"b" and pace.recorded == 1
+    waiting = [running.client(), client_on(running, ports[1])]
+    assert client_on(running, ports[0]).ask(b"c") == b"c"
+    assert (running.server.stats.accepted_total, pace.recorded) == (4, 1)
+    running.call(running.server.close)
+    assert all(client.is_closed_by_server() for client in waiting)
+
+
+def test_without_a_limit_of_idleness_nobody_looks(start_server: StartServer) -> None:
+    running = start_server(max_idle_ms=0)
+    assert running.client().ask(b"a") == b"a"
+    assert running.server._sweep_timer is None
+    assert start_server(max_idle_ms=1000).server._sweep_timer is not None
