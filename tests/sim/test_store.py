@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from random import Random
+from typing import Any
 
 import pytest
 
-from ottla.metadata.store import SessionEvent
+from ottla.metadata.store import BadVersionError, Check, Committed, Create, SessionEvent, Set, StoreFailedError
 from ottla.testing.sim.loop import Party, SimLoop
 from ottla.testing.sim.network import SimNetwork
 from ottla.testing.sim.store import STORE, SimEnsemble, SimStore
@@ -43,3 +45,130 @@ def test_a_cut_is_told_of_once_and_so_is_its_end(cut_s: float, expected: list[Se
     loop.run_until_complete(Party("a").run(loop.create_task, scenario()))
     loop.close()
     assert events == expected
+
+
+class World:
+    """Two parties with a session each; links have no delay worth a word."""
+
+    def __init__(self) -> None:
+        self.loop = SimLoop()  # type: ignore[abstract]
+        self.network = SimNetwork(self.loop, Random(1))
+        self.ensemble = SimEnsemble(self.network, Random(2))
+        self.ensemble.start()
+        self.parties = [Party("a"), Party("b")]
+        self.stores: list[SimStore] = []
+
+    def run(self, scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+        async def run() -> None:
+            for party in self.parties:
+                self.stores.append(await party.run(self.loop.create_task, SimStore.open(self.ensemble, TIMEOUT_MS)))
+            await scenario(self)
+
+        self.loop.run_until_complete(run())
+        assert self.loop.failures == []
+        self.loop.close()
+
+
+def test_everybody_is_told_of_what_was_changed_and_of_nothing_that_was_only_checked() -> None:
+    async def scenario(world: World) -> None:
+        one, other = world.stores
+        await one.commit([Create("/a", b"1"), Create("/b", b"1")])
+        told: dict[str, list[str]] = {"one": [], "other": []}
+        ends = [store.watch("/", heard.append) for store, heard in zip(world.stores, told.values(), strict=True)]
+        committed: list[list[Committed]] = []
+        world.ensemble.on_commit = committed.append
+        await other.commit([Check("/a", 0), Set("/b", b"2", 0)])
+        await asyncio.sleep(5)
+        assert told == {"one": ["/b"], "other": ["/b"]}
+        assert [[done.path for done in each] for each in committed] == [["/a", "/b"]]
+        node = await one.get("/b")
+        assert node is not None and (node.data, node.version) == (b"2", 1)
+        await one.commit([Create("/b/c", b"")])
+        assert set(await one.tree("/b")) == {"/b", "/b/c"} and await one.children("/b") == ["c"]
+        with pytest.raises(BadVersionError):
+            await one.commit([Set("/b", b"3", 0)])
+        for end in ends:
+            end()
+
+    World().run(scenario)
+
+
+def test_a_store_out_of_reach_fails_after_a_third_of_the_session_s_time() -> None:
+    async def scenario(world: World) -> None:
+        (store, _), network = world.stores, world.network
+        for link in (("a", STORE), (STORE, "a")):
+            network.cut(*link)
+            began_s = world.loop.time()
+            with pytest.raises(StoreFailedError, match="the store cannot be reached"):
+                await store.commit([Create(f"/{link[0]}", b"")])
+            assert TIMEOUT_MS / 3000 <= world.loop.time() - began_s < TIMEOUT_MS / 3000 + 1
+            network.heal([link])
+            await asyncio.sleep(1)
+        assert await store.get("/a") is None
+        assert await store.get(f"/{STORE}") is not None, "only the answer was lost"
+
+    World().run(scenario)
+
+
+@pytest.mark.parametrize("why", ["dead", "held", "cut"])
+def test_who_is_not_heard_of_loses_its_session_and_what_belongs_to_it(why: str) -> None:
+    async def scenario(world: World) -> None:
+        store, other = world.stores
+        await store.commit([Create("/mine", b"", ephemeral=True)])
+        began_s = world.loop.time()
+        if why == "cut":
+            world.network.cut(STORE, "a")
+        else:
+            setattr(world.parties[0], f"is_{why}", True)
+        await asyncio.sleep(5)
+        assert await other.get("/mine") is not None and world.ensemble.expired_sessions == 0
+        await asyncio.sleep(3)
+        assert await other.get("/mine") is None and world.ensemble.expired_sessions == 1
+        assert not world.ensemble.is_alive(store.session_id) and world.ensemble.is_alive(other.session_id)
+        assert world.loop.time() - began_s < 10
+
+    World().run(scenario)
+
+
+def test_a_session_that_was_closed_is_over_at_once() -> None:
+    async def scenario(world: World) -> None:
+        store, other = world.stores
+        await store.commit([Create("/mine", b"", ephemeral=True)])
+        told: list[str] = []
+        store.watch("/", told.append)
+        await store.close()
+        await store.close()
+        assert await other.get("/mine") is None and world.ensemble.expired_sessions == 0
+        with pytest.raises(StoreFailedError, match="the store cannot be reached"):
+            await store.get("/mine")
+        assert told == []
+
+    World().run(scenario)
+
+
+def test_a_session_that_is_ended_is_followed_by_another_one() -> None:
+    async def scenario(world: World) -> None:
+        store, _ = world.stores
+        events: list[SessionEvent] = []
+        told: list[str] = []
+        store.on_session(events.append)
+        store.watch("/a", told.append)
+        before = store.session_id
+        await store.expire()
+        assert events == [SessionEvent.LOST, SessionEvent.RENEWED] and store.session_id != before
+        assert told == ["/a"], "it may have changed meanwhile"
+        await store.commit([Create("/a", b"")])
+
+    World().run(scenario)
+
+
+def test_some_replies_are_lost_and_the_work_is_done() -> None:
+    async def scenario(world: World) -> None:
+        lost = [world.ensemble.loses_reply() for _ in range(20_000)]
+        assert 0.001 < sum(lost) / len(lost) < 0.003 and world.ensemble.lost_replies == sum(lost)
+        world.ensemble.loses_reply = lambda: True  # type: ignore[method-assign]
+        with pytest.raises(StoreFailedError, match="the reply was lost"):
+            await world.stores[0].commit([Create("/done", b"")])
+        assert await world.stores[0].get("/done") is not None
+
+    World().run(scenario)
