@@ -301,6 +301,28 @@ def test_the_batches_of_a_producer_come_once_each_and_in_order(
         world.violated(words)
 
 
+def test_producers_are_told_apart_and_markers_have_no_sequence(world: World) -> None:
+    world.commit(
+        batch(0, producer_id=5, producer_epoch=0, base_sequence=0),
+        batch(1, producer_id=6, producer_epoch=0, base_sequence=0),
+        batch(2, producer_id=5, producer_epoch=0, base_sequence=-1),
+        batch(3, producer_id=5, producer_epoch=0, base_sequence=1),
+    )
+
+
+def test_every_replica_is_looked_at_and_clients_hold_none(world: World) -> None:
+    world.store_topic(1, 2, 3)
+    for number in (2, 3):
+        world.brokers[number].partition = SimpleNamespace(tp=TP, leader=None, log=None)
+        world.brokers[number].holds(batch(0, b"v" if number == 2 else b"w"), high_watermark=1)
+    world.brokers[1].holds(batch(0), high_watermark=1)
+    world.look(1, 2)
+    world.checks.after_event("client-1")
+    world.violated("on broker-3: the batch at 0", 3)
+    world.brokers[3].serving = None
+    world.look()
+
+
 def test_a_new_epoch_of_a_producer_counts_from_nothing(world: World) -> None:
     first = batch(0, producer_id=5, producer_epoch=0, base_sequence=0)
     world.commit(first, batch(1, producer_id=5, producer_epoch=1, base_sequence=0))

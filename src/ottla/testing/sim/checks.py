@@ -74,7 +74,7 @@ class Checks:
         self._by_name = {broker.name: broker for broker in self._brokers}
         self._ensemble = ensemble
         self._history: dict[TopicPartition, _History] = {}
-        self._leaders: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
+        self._leaders: dict[tuple[TopicPartition, int], int] = {}
         self._seen: dict[tuple[int, TopicPartition], _Seen] = {}
         self._states: dict[TopicPartition, paths.PartitionStateNode] = {}
         self._replicas: dict[TopicPartition, list[int]] = {}
@@ -194,15 +194,16 @@ class Checks:
 
     def _changed(self, broker: SimBroker, partition: Partition, before: _Seen | None, seen: _Seen) -> None:
         tp = partition.tp
-        is_new_life = before is None or before.life != seen.life
-        if seen.leader_epoch >= 0 and (is_new_life or before is None or before.leader_epoch != seen.leader_epoch):
+        if before is not None and before.life != seen.life:
+            before = None
+        if seen.leader_epoch >= 0 and (before is None or before.leader_epoch != seen.leader_epoch):
             self._leads(broker, partition, seen)
         if seen.high_watermark > seen.log_end_offset:
             raise ViolationError(
                 f"{tp} on {broker.name}: the log ends at {seen.log_end_offset}, below its high watermark"
                 f" {seen.high_watermark}"
             )
-        start = 0 if is_new_life or before is None else before.high_watermark
+        start = 0 if before is None else before.high_watermark
         if seen.high_watermark > start:
             self._is_committed(broker, partition.log, tp, start, seen.high_watermark)
         if (tp, broker.broker_id) in self._weakened:
@@ -210,11 +211,9 @@ class Checks:
 
     def _leads(self, broker: SimBroker, partition: Partition, seen: _Seen) -> None:
         tp = partition.tp
-        known = self._leaders.setdefault((tp, seen.leader_epoch), (broker.broker_id, seen.life))
-        if known[0] != broker.broker_id:
-            raise ViolationError(
-                f"{tp}: brokers {known[0]} and {broker.broker_id} both lead in epoch {seen.leader_epoch}"
-            )
+        known = self._leaders.setdefault((tp, seen.leader_epoch), broker.broker_id)
+        if known != broker.broker_id:
+            raise ViolationError(f"{tp}: brokers {known} and {broker.broker_id} both lead in epoch {seen.leader_epoch}")
         state = self._states.get(tp)
         history = self.history(tp)
         if state is None or (state.leader, state.leader_epoch) != (broker.broker_id, seen.leader_epoch):
@@ -253,8 +252,6 @@ class Checks:
         history.end_offset = batch.next_offset
 
     def _compare(self, broker: SimBroker, log: PartitionLog, tp: TopicPartition, start: int, end: int) -> None:
-        if start >= end:
-            return
         history = self.history(tp)
         for header in _headers(log, start, end):
             if history.at(header.base_offset) != _batch_of(header):

@@ -182,6 +182,15 @@ def test_a_group_that_is_not_there_is_dead_or_not_found(
     assert (found.error_code, found.group_state) == (code, state)
 
 
+@pytest.mark.parametrize(("version", "asked", "told"), [(2, False, False), (3, False, False), (3, True, True)])
+def test_what_may_be_done_with_a_group_is_told_to_who_asks(
+    broker: RunningBroker, group: str, version: int, asked: bool, told: bool
+) -> None:
+    request = DescribeGroupsRequest(groups=[group], include_authorized_operations=asked)
+    (found,) = broker.ask(request, version).groups
+    assert (found.authorized_operations > 0) is told
+
+
 @pytest.mark.parametrize(
     "request_",
     [
@@ -207,6 +216,8 @@ def test_members_need_a_group_with_a_name(broker: RunningBroker, request_: Any) 
         (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
         (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
         (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
