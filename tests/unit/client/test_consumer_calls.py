@@ -12,6 +12,7 @@ import pytest
 
 import ottla
 from ottla import TopicPartition, aio
+from ottla.client.aio.consumer import consumer
 from ottla.client.core.consumer.cursors import OffsetAndMetadata
 from ottla.client.core.group.rebalance import RebalanceListener
 from ottla.errors import (
@@ -23,6 +24,7 @@ from ottla.errors import (
     UnassignedPartitionError,
 )
 from ottla.testing import EmbeddedBroker
+from tests.log_lines import messages_of
 from tests.waiting import PATIENCE_S, run_async, until
 
 START_MS = 1_700_000_000_000
@@ -385,9 +387,7 @@ def test_a_listener_that_fails_at_the_end_is_told_of_in_the_log(
         await until(lambda: not consumer._group.is_leaving)
 
     run(scenario)
-    assert [r.getMessage() for r in caplog.records if r.exc_info] == [
-        "the listener failed when the consumer had unsubscribed"
-    ]
+    assert messages_of(caplog, consumer.__name__) == ["the listener failed when the consumer had unsubscribed"]
 
 
 def test_closing_commits_the_positions_and_tells_the_listener(broker: EmbeddedBroker) -> None:

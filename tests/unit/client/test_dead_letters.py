@@ -9,6 +9,7 @@ import pytest
 from ottla.base.errors import ErrorCode
 from ottla.base.options import MAX_LONG
 from ottla.base.types import TopicPartition
+from ottla.client.aio.processing import dead_letters
 from ottla.client.aio.processing.dead_letters import DeadLetters, LetterProducer
 from ottla.client.aio.producer.lasting_producer import LastingProducer
 from ottla.client.core.consumer.record import make_record_class
@@ -16,6 +17,7 @@ from ottla.client.core.processing.dead_letters import PREFIX, check_template, de
 from ottla.client.core.processing.parallel import RawRecord
 from ottla.client.errors import ClientError, ProcessingError, RecordTooLargeError
 from ottla.records.batch import TimestampType
+from tests.log_lines import lines_of, messages_of
 from tests.waiting import run_async
 
 PLACE = TopicPartition("t", 2)
@@ -106,7 +108,7 @@ def test_our_own_headers_must_not_make_a_record_too_large(count: int, caplog: py
     names = [[name.removeprefix(PREFIX) for name, _ in sent[3]] for sent in producer.sent]
     assert len(names[0]) == 9
     assert names[1:] == [["own", "topic", "partition", "offset"], ["own"]][:count]
-    told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    told = [r.getMessage() for r in lines_of(caplog, dead_letters.__name__) if r.levelname == "WARNING"]
     assert [line.partition(":")[0] for line in told] == ["t-2@41 goes to t.dlt with fewer headers of its origin"] * min(
         count, 2
     )
@@ -115,7 +117,7 @@ def test_our_own_headers_must_not_make_a_record_too_large(count: int, caplog: py
 def test_what_may_pass_is_tried_again_later(caplog: pytest.LogCaptureFixture) -> None:
     producer = StubProducer(ClientError("away", code=ErrorCode.NETWORK_EXCEPTION))
     assert run_async(take(letters(producer))) is None
-    assert [r.getMessage() for r in caplog.records] == [
+    assert messages_of(caplog, dead_letters.__name__) == [
         "t.dlt cannot be written to, and will be tried again: NETWORK_EXCEPTION: away"
     ]
 

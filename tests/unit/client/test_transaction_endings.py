@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.base.errors import ErrorCode
+from ottla.client.aio.producer import transactions
 from ottla.client.core.producer.transaction import TransactionState
 from ottla.errors import ClientClosedError, ClientError, TransactionAbortedError, TransactionStateError
 from ottla.wire.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -18,6 +19,7 @@ from ottla.wire.apis.init_producer_id import InitProducerIdRequest
 from ottla.wire.apis.produce import ProduceRequest
 from ottla.wire.apis.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.wire.message import Request, Response
+from tests.log_lines import messages_of
 from tests.waiting import run_async, until
 
 from .test_transaction_answers import MEMBER, OFFSETS, TOPIC, E, World, world
@@ -240,7 +242,7 @@ def test_what_cannot_be_ended_by_closing_is_told_of(caplog: pytest.LogCaptureFix
             await here.producer.close()
 
     run_async(scenario())
-    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    told = messages_of(caplog, transactions.__name__)
     assert len(told) == 1 and told[0].startswith("the open transaction of tx could not be ended: INVALID_TXN_STATE")
 
 
