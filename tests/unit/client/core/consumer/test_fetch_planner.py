@@ -12,7 +12,13 @@ from ottla.client.core.consumer.cursors import NOBODY, Stage
 from ottla.client.core.consumer.fetch_planner import CHUNKS_MAX, PREFERRED_REPLICA_MS
 from ottla.client.core.consumer.options import LATEST
 from ottla.client.errors import OffsetOutOfRangeError, PartitionError
-from ottla.wire.apis.fetch import EpochEndOffset, FetchablePartitionResponse, FetchRequest, FetchResponse
+from ottla.wire.apis.fetch import (
+    EpochEndOffset,
+    FetchablePartitionResponse,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+)
 from ottla.wire.apis.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -82,14 +88,7 @@ def test_no_more_is_asked_for_while_more_than_one_answer_waits(limit: int, is_pl
 def test_whoever_was_first_comes_last_the_next_time() -> None:
     partitions = tuple(TopicPartition("t", number) for number in range(3))
     reader = Reader(partitions)
-    everywhere = [MetadataResponsePartition(partition_index=number, leader_id=1, leader_epoch=0) for number in range(3)]
-    reader.metadata.update(
-        MetadataResponse(
-            brokers=[MetadataResponseBroker(node_id=1, host="h", port=1)],
-            topics=[MetadataResponseTopic(name="t", topic_id=TOPIC_ID, partitions=everywhere)],
-        ),
-        0,
-    )
+    reader.metadata.update(_led_by_first(3), 0)
     orders = []
     for _ in range(3):
         call = reader.call()
@@ -109,14 +108,7 @@ def test_nothing_is_planned_for_nobody_and_metadata_are_asked_for_without_a_lead
 
 def test_a_full_partition_makes_room_before_the_ends_of_others_are_waited_for() -> None:
     reader = Reader((FIRST, SECOND))
-    partitions = [MetadataResponsePartition(partition_index=number, leader_id=1, leader_epoch=0) for number in range(2)]
-    reader.metadata.update(
-        MetadataResponse(
-            brokers=[MetadataResponseBroker(node_id=1, host="h", port=1)],
-            topics=[MetadataResponseTopic(name="t", topic_id=TOPIC_ID, partitions=partitions)],
-        ),
-        0,
-    )
+    reader.metadata.update(_led_by_first(2), 0)
     first, second = reader.cursors.all()
     for number in range(CHUNKS_MAX):
         first.chunks.append(_chunk(reader, number))
@@ -136,6 +128,40 @@ def test_a_full_partition_makes_room_before_the_ends_of_others_are_waited_for() 
     first.chunks.pop()
     (call,) = reader.planner.plan(0)
     assert set(call.turns) == {FIRST, SECOND}
+
+
+def _topic(*partitions: FetchablePartitionResponse) -> FetchableTopicResponse:
+    return FetchableTopicResponse(topic_id=TOPIC_ID, partitions=list(partitions))
+
+
+def test_a_session_goes_on_until_its_broker_is_lost() -> None:
+    reader = Reader()
+    for epoch in (0, 1, 2):
+        call = reader.call()
+        assert (call.request.session_id, call.request.session_epoch) == (7 if epoch else 0, epoch)
+        reader.planner.answered(call, FetchResponse(session_id=7, responses=[]), 0)
+    call = reader.call()
+    reader.metadata.update(_led_by_first(2), 0)
+    before_ms = reader.metadata.next_refresh_ms()
+    reader.planner.failed(call, -BACKOFF_MS)
+    assert reader.metadata.next_refresh_ms() < before_ms, "its partitions may have moved"
+    assert reader.call().request.session_epoch == 0
+
+
+def _led_by_first(partitions: int) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=1, host="h", port=1)],
+        topics=[
+            MetadataResponseTopic(
+                name="t",
+                topic_id=TOPIC_ID,
+                partitions=[
+                    MetadataResponsePartition(partition_index=number, leader_id=1, leader_epoch=0)
+                    for number in range(partitions)
+                ],
+            )
+        ],
+    )
 
 
 def _chunk(reader: Reader, number: int) -> Any:
@@ -167,6 +193,10 @@ def test_the_end_of_a_log_is_where_this_reader_may_read(isolation: str, end_offs
     reader.answer(last_stable_offset=40)
     assert cursor.end_offset == end_offset
     assert not cursor.chunks, "nothing has come"
+    call = reader.call()
+    later = FetchablePartitionResponse(partition_index=0, high_watermark=101, last_stable_offset=41)
+    reader.planner.answered(call, FetchResponse(responses=[_topic(later)]), 0)
+    assert cursor.end_offset == end_offset + 1, "it grows"
 
 
 @pytest.mark.parametrize(
