@@ -187,3 +187,78 @@ def test_small_answers_are_joined_and_large_ones_are_not(size: int, together: li
         cursor.chunks.clear()
         found.append(decode_claimed(claimed, chosen_columns(["offset"]))["offset"].to_pylist())
     assert found == together
+
+
+def test_columns_are_chosen_by_their_names() -> None:
+    usual = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    assert chosen_columns(None).names == usual
+    assert chosen_columns(iter(["headers", "key", "headers"])).names == ["headers", "key"]
+    for nothing in ("value", "v"):
+        with pytest.raises(ValueError, match="columns must be a list of names"):
+            chosen_columns(nothing)
+    with pytest.raises(ValueError, match="no column 'vaule'"):
+        chosen_columns(["vaule"])
+
+
+def three_claims() -> tuple[Cursor, list[ClaimedData]]:
+    """Of two records each."""
+    cursor = Cursor(PARTITION)
+    cursor.seek(0)
+    claims = []
+    for number in range(3):
+        batch = bytearray(build_batch([(None, b"%d" % (2 * number + index), (), 1) for index in range(2)]))
+        assign_offsets(batch, 0, 2 * number, number)
+        claims.append(ClaimedData(cursor, cursor.turn, fetched(cursor, bytes(batch), [], 0)))
+    return cursor, claims
+
+
+@pytest.mark.parametrize(
+    ("rows_max", "given", "chunks_left"),
+    [(None, 6, 0), (6, 6, 0), (5, 5, 1), (4, 4, 1), (3, 3, 2), (2, 2, 2), (1, 1, 3), (0, 0, 3)],
+)
+def test_several_claims_are_given_in_their_order_and_the_rest_goes_back(
+    rows_max: int | None, given: int, chunks_left: int
+) -> None:
+    cursor, claims = three_claims()
+    found = decode_claimed(claims, chosen_columns(["value", "offset"]), rows_max)
+    assert found["offset"].to_pylist() == list(range(given))
+    assert found.schema.names == ["value", "offset"]
+    assert cursor.position == given
+    assert len(cursor.chunks) in (chunks_left, chunks_left - (given % 2 == 0 and chunks_left > 0))
+    if given:
+        assert cursor.position_epoch == (given - 1) // 2
+    rest = []
+    while cursor.chunks:
+        rest.append(ClaimedData(cursor, cursor.turn, cursor.chunks.popleft()))
+    after = decode_claimed(rest, chosen_columns(["offset"]))
+    assert after["offset"].to_pylist() == list(range(given, 6)), "nothing is lost, and nothing comes twice"
+
+
+def test_what_was_claimed_before_the_cursor_was_moved_is_of_no_use() -> None:
+    cursor, claims = three_claims()
+    cursor.seek(50)
+    found = decode_claimed(claims, chosen_columns(["offset"]))
+    assert found.num_rows == 0 and found.schema.names == ["offset"]
+    assert cursor.position == 50 and not cursor.chunks
+
+
+@pytest.mark.parametrize("end_offset", [1, 2, 3, 6, 9])
+def test_a_claim_is_read_to_where_the_reader_wants_to_end(end_offset: int) -> None:
+    cursor, claims = three_claims()
+    found = decode_claimed(claims, chosen_columns(["offset"]), None, {PARTITION: end_offset})
+    assert found["offset"].to_pylist() == list(range(min(end_offset, 6)))
+    assert cursor.position == min((end_offset + 1) // 2 * 2, 6), "nobody asks for the rest of a batch"
+
+
+def test_what_comes_before_damage_is_given_first() -> None:
+    cursor, claims = three_claims()
+    damaged = bytearray(claims[1].chunk.data)
+    damaged[-1] ^= 1
+    claims[1] = claims[1]._replace(chunk=fetched(cursor, bytes(damaged), [], 0))
+    assert decode_claimed(claims, chosen_columns(["offset"]))["offset"].to_pylist() == [0, 1]
+    assert len(cursor.chunks) == 2
+    again = [ClaimedData(cursor, cursor.turn, chunk) for chunk in cursor.chunks]
+    cursor.chunks.clear()
+    with pytest.raises(CorruptRecordError, match="offset 2"):
+        decode_claimed(again, chosen_columns(["offset"]))
+    assert len(cursor.chunks) == 2 and cursor.position == 2, "it is reached again, unless somebody seeks past it"
