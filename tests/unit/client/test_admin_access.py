@@ -212,6 +212,7 @@ def test_a_pattern_of_a_newer_kafka() -> None:
         (ORDERS._replace(resource_type=AclResourceType.ANY), "name its resource_type, but ANY was given"),
         (ORDERS._replace(operation=AclOperation.UNKNOWN), "name its operation, but UNKNOWN was given"),
         (ORDERS._replace(pattern=AclPattern.MATCH), "name its pattern, but MATCH was given"),
+        (ORDERS._replace(permission=AclPermission.ANY), "name its permission, but ANY was given"),
         (ORDERS._replace(principal="alice"), "such as User:alice, but was 'alice'"),
         (ORDERS._replace(principal="User:"), "such as User:alice, but was 'User:'"),
         (AclFilter(), "rules are created from AclBinding, but one was AclFilter"),
@@ -226,6 +227,9 @@ def test_slips_in_rules(given: Any, shown: str) -> None:
     ("given", "shown"),
     [
         (AclFilter(operation=AclOperation.UNKNOWN), "cannot ask for what is UNKNOWN"),
+        (AclFilter(resource_type=AclResourceType.UNKNOWN), "cannot ask for what is UNKNOWN"),
+        (AclFilter(permission=AclPermission.UNKNOWN), "cannot ask for what is UNKNOWN"),
+        (AclFilter(pattern=AclPattern.UNKNOWN), "cannot ask for what is UNKNOWN"),
         (AclFilter(principal="alice"), "such as User:alice, but was 'alice'"),
         (ORDERS, "AclFilter.exactly finds one AclBinding"),
     ],

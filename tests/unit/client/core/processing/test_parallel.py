@@ -227,6 +227,26 @@ def test_jitter_is_a_part(jitter: float) -> None:
 
 
 @pytest.mark.parametrize(
+    "retries", [Retries(jitter=0.0), Retries(jitter=1.0), Retries(0), Retries(3, 0, 0), Retries(3, 5, 5)]
+)
+def test_retries_at_their_bounds_are_fine(retries: Retries) -> None:
+    assert retries.checked() is retries
+
+
+@pytest.mark.parametrize("retries", [Retries(-1), Retries(1, -1), Retries(1, 5, 4)])
+def test_retries_beyond_their_bounds_are_not(retries: Retries) -> None:
+    with pytest.raises(ValueError, match="must not be negative, nor the longest pause shorter"):
+        retries.checked()
+
+
+@pytest.mark.parametrize(
+    ("failures", "fraction", "pause_ms"), [(1, 0.0, 100), (2, 0.0, 200), (2, 1.0, 100), (1, 0.5, 75), (9, 0.0, 1000)]
+)
+def test_a_pause_is_shorter_by_the_part_that_is_left_to_chance(failures: int, fraction: float, pause_ms: int) -> None:
+    assert Retries(3, 100, 1000, 0.5).pause_ms(failures, fraction) == pause_ms
+
+
+@pytest.mark.parametrize(
     ("template", "topics", "others"),
     [
         ("{topic}.dlt", ["t.dlt", "t.dlt.dlt", "a.b.dlt"], ["t", ".dlt", "t.dlt2", "tXdlt"]),
