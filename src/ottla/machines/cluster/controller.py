@@ -292,6 +292,8 @@ def _relieve(state: ClusterState, asked: ShutdownAsked) -> Decision:
     others = state.eligible.keys() - {asked.broker_id}
     remaining: list[TopicPartition] = []
     for tp, partition in state.partitions():
+        if asked.broker_id not in partition.isr:
+            continue
         if partition.leader != asked.broker_id:
             _shrink(decision, tp, partition, state.brokers.keys() - {asked.broker_id})
         elif (
