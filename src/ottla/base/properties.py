@@ -73,7 +73,8 @@ def _unescape(raw: str) -> str:
     while position < len(raw):
         char = raw[position]
         position += 1
-        if char == "\\" and position < len(raw):
+        if char == "\\":
+            # Something follows: the last one of a line belongs to the line's end.
             char = raw[position]
             position += 1
             if char == "u":

@@ -12,8 +12,8 @@ from ottla.base.clock import ManualClock, SystemClock
 
 def test_the_machines_clocks_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock.time, "time_ns", lambda: 1_700_000_000_123_999_999)
-    monkeypatch.setattr(clock.time, "monotonic_ns", lambda: 5_999_999)
-    assert (SystemClock().wall_ms(), SystemClock().monotonic_ms()) == (1_700_000_000_123, 5)
+    monkeypatch.setattr(clock.time, "monotonic_ns", lambda: 7_000_000_005_999_999)
+    assert (SystemClock().wall_ms(), SystemClock().monotonic_ms()) == (1_700_000_000_123, 7_000_000_005)
 
 
 def test_a_clock_moves_only_when_told_to() -> None:

@@ -38,6 +38,19 @@ def test_shapes(source: random.Random) -> None:
         assert uuid.UUID(hex=ids.hexadecimal()).version == 4
 
 
+def test_session_ids_are_all_positive_numbers_but_the_highest() -> None:
+    asked: list[tuple[int, ...]] = []
+
+    class Source(random.Random):
+        def randrange(self, *bounds: int) -> int:  # type: ignore[override]
+            asked.append(bounds)
+            return bounds[0]
+
+    ids = Ids(Source())
+    assert (ids.fetch_session_id(), ids.below(9)) == (1, 9)
+    assert asked == [(1, 2**31 - 1), (9,)]
+
+
 def test_only_texts_that_begin_with_a_dash_are_left_out() -> None:
     ids = Ids(random.Random(1))
     first = {uuid_to_text(ids.uuid())[0] for _ in range(5000)}

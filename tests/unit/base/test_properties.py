@@ -20,6 +20,8 @@ from ottla.base.properties import Property, parse_properties
         ("a=one\\\\\nb=2", {"a": "one\\", "b": "2"}),
         ("# not continued \\\na=1", {"a": "1"}),
         ("a=x\\ty\\u0041\\q", {"a": "x\tyAq"}),
+        ("a=\\u00412\\u0042", {"a": "A2B"}),
+        ("a=\\n\\r\\f\\\\\\u00e9", {"a": "\n\r\f\\é"}),
         ("key\\ with\\:odd\\=signs=v", {"key with:odd=signs": "v"}),
         ("a=1\na=2", {"a": "2"}),
         ("empty=\nalone", {"empty": "", "alone": ""}),
@@ -42,6 +44,13 @@ def test_a_broken_unicode_escape_is_a_problem_of_its_line_only() -> None:
     assert (first, last) == (Property(1, "a", "1"), Property(4, "c", "3"))
     assert (broken.line, broken.name) == (3, "b")
     assert broken.problem == "b: \\u must be followed by four hexadecimal digits"
+
+
+@pytest.mark.parametrize("digits", ["", "0", "00", "004", "004g", "-041", "٠٠٤١"])
+def test_an_escape_has_four_hexadecimal_digits(digits: str) -> None:
+    (broken,) = parse_properties(f"a=b\\u{digits}")
+    assert (broken.name, broken.value) == ("a", "")
+    assert broken.problem == "a: \\u must be followed by four hexadecimal digits"
 
 
 def _escaped(text: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from ottla.base.errors import CorruptBatchError
 from ottla.records.batch import HEADER_SIZE, pack_batch, read_header
-from ottla.records.builder import build_batch
+from ottla.records.builder import RecordFields, build_batch
 from ottla.records.scan import MIN_RECORD_SIZE
 
 pa = pytest.importorskip("pyarrow")
@@ -87,7 +87,7 @@ def test_runs_that_are_wanted_as_a_whole_are_taken_as_they_come(
     monkeypatch.setattr(fields.RunFields, "take", lambda *_: pytest.fail("the numbers were checked one by one"))
     data = batch(200) + batch(400, base_offset=200)
     made: list[Any] = []
-    read = decode.read_fields
+    read = fields.read_fields
 
     def noted(*arguments: Any, **options: Any) -> Any:
         made.append(read(*arguments, **options))
@@ -103,7 +103,9 @@ def test_runs_that_are_wanted_as_a_whole_are_taken_as_they_come(
 
 @pytest.mark.parametrize("key_size", [0, 1, 2, 9])
 def test_keys_and_values_may_differ_in_a_run_that_is_even(key_size: int) -> None:
-    rows = [(bytes([index % 2, *range(8)])[:key_size], bytes([index % 251]) * 40, [], 7) for index in range(300)]
+    rows: list[RecordFields] = [
+        (bytes([index % 2, *range(8)])[:key_size], bytes([index % 251]) * 40, [], 7) for index in range(300)
+    ]
     data = build_batch(rows)
     deltas = np.empty(300, np.int64), np.empty(300, np.int64)
     octets = np.frombuffer(data + bytes(16), np.uint8)
