@@ -311,3 +311,31 @@ def test_what_the_system_takes_only_in_part_is_written_all_the_same(
             offset_index.write_pending()
     expected = b"".join(struct.pack(">ii", number, number * 10) for number in range(1, 6))
     assert offset_index.path.read_bytes()[: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_possible"),
+    [
+        ([], True),
+        ([(0, 0)], True),
+        ([(-1, 0)], False),
+        ([(5, -1)], False),
+        ([(5, 3), (6, 4)], True),
+        ([(5, 3), (5, 4)], False),
+        ([(5, 3), (6, 3)], False),
+        ([(5, 3), (4, 4)], False),
+        ([(5, 3), (6, 2)], False),
+    ],
+)
+def test_timestamps_and_offsets_of_a_time_index_rise(
+    tmp_path: Path, entries: list[tuple[int, int]], is_possible: bool
+) -> None:
+    path = tmp_path / "i.timeindex"
+    path.write_bytes(b"".join(struct.pack(">qi", *entry) for entry in entries))
+    index = TimeIndex(path, BASE, 1200)
+    index.open_sealed()
+    if is_possible:
+        index.check()
+    else:
+        with pytest.raises(CorruptIndexError):
+            index.check()

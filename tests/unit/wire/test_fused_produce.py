@@ -118,13 +118,14 @@ def test_any_other_request_is_not_read_as_one(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(9, SERVED_VERSIONS[-1] + 1))
 @pytest.mark.parametrize("back", [1, 2, 3])
-def test_a_request_with_tags_anywhere_is_not_read_as_one(version: int, back: int) -> None:
+@pytest.mark.parametrize("number", [0, 5])
+def test_a_request_with_tags_anywhere_is_not_read_as_one(version: int, back: int, number: int) -> None:
     topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=1, records=b"r")])
     request = ProduceRequest(topic_data=[topic])
     data = request.encode(version)
     assert data[-3:] == bytes(3), "no tags behind the partition, the topic and the request"
     at = len(data) - back
-    tagged = memoryview(data[:at] + tag_section([(5, b"x")]) + data[at + 1 :])
+    tagged = memoryview(data[:at] + tag_section([(number, b"x")]) + data[at + 1 :])
     assert read_single_produce(tagged, version, 0) is None
     fallbacks = FALLBACKS["produce"]
     assert decode_produce(tagged, version) == plan_of(request)
