@@ -59,6 +59,28 @@ def test_concurrency_is_a_bound() -> None:
     assert offsets(start_all(given)) == [2]
 
 
+@pytest.mark.parametrize("last_is_done", [True, False])
+def test_of_partitions_that_go_only_gaps_before_what_is_done_or_running_are_filled(last_is_done: bool) -> None:
+    given = plan("key")
+    given.add([record(0, b"a"), record(1, b"a"), record(2, b"b"), record(3, b"b"), record(4, b"a")])
+    first, third = start_all(given)
+    partitions = [TopicPartition("t", 0)]
+    if last_is_done:
+        given.finish(third)
+    given.hold(partitions)
+    assert not given.is_settled(partitions)
+    if not last_is_done:
+        given.finish(third)
+    assert offsets(given.running_of(partitions)) == [0]
+    given.finish(first)
+    (gap,) = start_all(given)
+    assert gap.record.offset == 1, "what comes after the last one that was begun is the next owner's"
+    assert not given.is_settled(partitions)
+    given.finish(gap)
+    assert start_all(given) == [] and given.is_settled(partitions)
+    assert given.committable()[partitions[0]].offset == 3
+
+
 def test_the_lowest_unfinished_offset_is_committed_with_its_epoch() -> None:
     given = plan("unordered")
     given.add([record(10), record(12), record(15)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,7 @@ def test_none_passes_by_functions_and_objects_decide() -> None:
         ({"partitioner": "roundrobin"}, "partitioner must be a function"),
         ({"interceptors": object()}, "interceptors must be a list"),
         ({"interceptors": [object()]}, "has no method on_send"),
+        ({"interceptors": [SimpleNamespace(on_send=print)]}, "has no method on_acknowledgement"),
     ],
 )
 def test_parts_that_cannot_be(parts: dict[str, Any], reason: str) -> None:

@@ -175,3 +175,21 @@ def test_a_transaction_that_has_failed_adds_no_more_partitions() -> None:
     transaction.may_write(PARTITION)
     transaction.fail(ABORTABLE)
     assert not transaction.pending
+
+
+def test_what_is_aborted_adds_no_more_partitions_and_the_next_one_begins_with_none() -> None:
+    transaction = ProducerTransaction()
+    transaction.initialized()
+    transaction.begin()
+    assert not transaction.may_write(PARTITION) and transaction.pending == {PARTITION}
+    transaction.start_abort()
+    assert not transaction.pending and not transaction.may_write(PARTITION)
+    assert not transaction.pending, "nothing is put down any more"
+    transaction.ended()
+    transaction.begin()
+    assert not transaction.may_write(PARTITION)
+    transaction.added({PARTITION})
+    assert transaction.may_write(PARTITION) and not transaction.pending
+    transaction.start_commit()
+    transaction.ended()
+    assert not transaction.partitions and not transaction.has_begun_at_coordinator
