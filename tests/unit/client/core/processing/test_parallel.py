@@ -81,6 +81,14 @@ def test_of_partitions_that_go_only_gaps_before_what_is_done_or_running_are_fill
     assert given.committable()[partitions[0]].offset == 3
 
 
+def test_of_partitions_that_go_nothing_is_begun() -> None:
+    given = plan("key")
+    given.add([record(0, b"a"), record(1, b"b")])
+    partitions = [TopicPartition("t", 0)]
+    given.hold(partitions)
+    assert given.is_settled(partitions) and start_all(given) == [] and given.running_of(partitions) == []
+
+
 def test_the_lowest_unfinished_offset_is_committed_with_its_epoch() -> None:
     given = plan("unordered")
     given.add([record(10), record(12), record(15)])

@@ -322,6 +322,23 @@ def test_a_batch_that_may_be_stored_is_not_taken_for_stored_because_it_is_out_of
     world.check_exactly_once()
 
 
+def test_a_batch_that_is_too_old_to_be_known_is_stored_if_a_later_one_was_accepted() -> None:
+    world = filled(2)
+    world.handle(0, ErrorCode.REQUEST_TIMED_OUT, after_append=True)
+    world.handle(0)
+    while world.reply(0):
+        pass
+    first, second = (batch for batch, _, _ in world.receipts[1:])
+    assert second.done and not first.done
+    world.now_ms += 10_000
+    world.pump()
+    world.handle(0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.reply(0)
+    assert first.done and first.error is None and first.metadata(0).offset == -1
+    world.check_exactly_once()
+    assert world.sender.producer_epoch == 0
+
+
 def test_a_batch_that_was_refused_is_not_taken_for_stored_because_a_later_one_is() -> None:
     """A broker that has lost what it knew of a producer takes any number as its first."""
     world = World(**{"batch.size": 0, "linger.ms": 0})

@@ -191,5 +191,6 @@ def test_what_is_aborted_adds_no_more_partitions_and_the_next_one_begins_with_no
     transaction.added({PARTITION})
     assert transaction.may_write(PARTITION) and not transaction.pending
     transaction.start_commit()
+    assert not transaction.may_write(PARTITION._replace(partition=9)) and transaction.pending
     transaction.ended()
-    assert not transaction.partitions and not transaction.has_begun_at_coordinator
+    assert not transaction.partitions and not transaction.has_begun_at_coordinator and not transaction.pending
