@@ -255,6 +255,22 @@ def test_a_poll_gives_no_more_than_the_settings_or_the_call_allow(run: Callable[
     run(scenario, max_poll_records=2)
 
 
+def test_without_a_group_there_is_nobody_to_commit_for(broker: EmbeddedBroker) -> None:
+    async def scenario() -> None:
+        async with opened(broker, None) as consumer:
+            consumer.assign([FIRST])
+            await read(consumer, 5)
+            for offsets in (None, {FIRST: 3}):
+                with pytest.raises(ClientError, match=r"group\.id"):
+                    await consumer.commit(offsets)
+                with pytest.raises(ClientError, match=r"group\.id"):
+                    consumer.commit_async(offsets)
+            with pytest.raises(ClientError, match=r"group\.id"):
+                consumer.subscribe([TOPIC])
+
+    run_async(scenario())
+
+
 # Columns
 
 
