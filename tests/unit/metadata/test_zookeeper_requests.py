@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
+from kazoo.exceptions import AuthFailedError, ConnectionLoss, NoNodeError, SessionExpiredError
 from kazoo.protocol.serialization import GetChildren, GetData, multiheader_struct, stat_struct
 from kazoo.protocol.states import EventType, WatchedEvent
 
 from ottla.metadata.store import StoreUnreachableError
 from ottla.metadata.zookeeper.multi_read import MultiRead
 from ottla.metadata.zookeeper.requests import Requests, describe
-from ottla.metadata.zookeeper.watches import _WatchedTree
+from ottla.metadata.zookeeper.watches import Watches, _WatchedTree
 from tests.waiting import run_async, until
 
 WHY = "ZooKeeper cannot be reached"
@@ -377,3 +378,125 @@ def test_a_new_connection_looks_at_everything_and_events_of_the_session_at_nothi
     assert (tree.looks, tree.news()) == ([], [])
     tree.tree.look("/r")
     assert tree.news() == []
+
+
+# Watches on a client
+
+
+class Client:
+    """Kazoo's, with nodes that the test sets: each by path with its last change."""
+
+    last_zxid = 10
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, int] = {}
+        self.problem: Exception | None = None
+        self.asked: list[tuple[str, str]] = []
+        self._watches: dict[str, Callable[[WatchedEvent], None]] = {}
+
+    def exists_async(self, path: str, watch: Any) -> Result:
+        return self._answer("exists", path, watch, lambda stat: stat)
+
+    def get_async(self, path: str, watch: Any) -> Result:
+        return self._answer("get", path, watch, lambda stat: (b"data", stat) if stat else NoNodeError())
+
+    def get_children_async(self, path: str, watch: Any) -> Result:
+        below = [name.rsplit("/", 1)[1] for name in self.nodes if name.rsplit("/", 1)[0] == path]
+        return self._answer("children", path, watch, lambda stat: below[::-1] if stat else NoNodeError())
+
+    def _answer(self, kind: str, path: str, watch: Any, value: Callable[[Any], object]) -> Result:
+        self.asked.append((kind, path))
+        self._watches[path] = watch
+        result = Result()
+        found = value(SimpleNamespace(mzxid=self.nodes[path]) if path in self.nodes else None)
+        problem = self.problem or (found if isinstance(found, Exception) else None)
+        asyncio.get_running_loop().call_soon(lambda: result.answer(found, problem))
+        return result
+
+    def fire(self, path: str, kind: str = EventType.CHANGED) -> None:
+        self._watches[path](WatchedEvent(kind, "CONNECTED", path))
+
+
+def with_watches(scenario: Callable[[Client, Watches], Any], chroot: str = "/c") -> None:
+    async def run() -> None:
+        client, link = Client(), Link()
+        link.requests.connected()
+        await scenario(client, Watches(client, link.requests, chroot))
+
+    run_async(run())
+
+
+def test_a_look_goes_below_the_root_of_the_cluster_and_tells_without_it() -> None:
+    async def scenario(client: Client, watches: Watches) -> None:
+        client.nodes = {"/c/r": 9, "/c/r/a": 9, "/c/r/b": 12}
+        told: list[str] = []
+        watches.add("/r", told.append, 1)
+        await watches.settled()
+        assert client.asked == [("exists", "/c/r"), ("children", "/c/r"), ("get", "/c/r/a"), ("get", "/c/r/b")]
+        assert told == ["/r/b"]
+        del client.nodes["/c/r/a"]
+        client.fire("/c/r/a", EventType.DELETED)
+        await watches.settled()
+        client.nodes["/c/r"] = 13
+        client.fire("/c/r")
+        await watches.settled()
+        assert told == ["/r/b", "/r/a", "/r"]
+
+    with_watches(scenario)
+
+
+def test_a_path_is_watched_until_the_last_watcher_ends() -> None:
+    async def scenario(client: Client, watches: Watches) -> None:
+        client.nodes = {"/c/r": 9}
+        one: list[str] = []
+        other: list[str] = []
+        end_one, end_other = watches.add("/r", one.append, 0), watches.add("/r", other.append, 0)
+        assert len(client.asked) == 1, "one watch is enough for both"
+        await watches.settled()
+        for zxid, end in ((11, end_one), (12, end_one), (13, end_other)):
+            client.nodes["/c/r"] = zxid
+            client.fire("/c/r")
+            await watches.settled()
+            end()
+        client.nodes["/c/r"] = 14
+        client.fire("/c/r")
+        await watches.settled()
+        assert (one, other) == (["/r"], ["/r"] * 3)
+        watches.add("/r", one.append, 0)
+        watches.end_all()
+        await watches.settled()
+        asked = len(client.asked)
+        client.fire("/c/r")
+        assert len(client.asked) == asked
+
+    with_watches(scenario)
+
+
+def test_on_a_new_connection_everybody_looks_again() -> None:
+    async def scenario(client: Client, watches: Watches) -> None:
+        told: list[str] = []
+        watches.add("/r", told.append, 0)
+        await watches.settled()
+        client.asked.clear()
+        watches.set_again()
+        assert told == ["/r"] and client.asked == [("exists", "/c/r")]
+        await watches.settled()
+
+    with_watches(scenario)
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"), [(AuthFailedError(), "/r cannot be watched: AuthFailedError"), (OSError("away"), None)]
+)
+def test_a_path_that_cannot_be_watched_is_named_unless_there_is_no_connection(
+    caplog: pytest.LogCaptureFixture, problem: Exception, words: str | None
+) -> None:
+    async def scenario(client: Client, watches: Watches) -> None:
+        client.problem = problem
+        told: list[str] = []
+        watches.add("/r", told.append)
+        await watches.settled()
+        assert told == []
+
+    with_watches(scenario, "")
+    assert [record.getMessage() for record in caplog.records] == ([] if words is None else [words])
