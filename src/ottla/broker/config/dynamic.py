@@ -136,13 +136,21 @@ class DynamicConfigs:
 
         If the store is out of reach, they are read as soon as it is not: a broker can take a role without them.
         """
+        await self._reread_topic(topic)
+        return self.log_config(topic)
+
+    async def _reread_topic(self, topic: str) -> dict[str, str]:
+        """Returns what was replaced. What was known before the store was asked may have been replaced meanwhile."""
         path = paths.topic_config(topic)
         try:
-            self._put_topic(topic, _settings(path, await self._store.get(path)))
+            stored = _settings(path, await self._store.get(path))
         except StoreUnreachableError as e:
             log.warning("the settings of topic %s cannot be read, and the last known apply: %s", topic, e.message)
             self._spawn(self._read_topic_later(topic))
-        return self.log_config(topic)
+            return self.topic_overrides(topic)
+        before = self.topic_overrides(topic)
+        self._put_topic(topic, stored)
+        return before
 
     async def _read_topic_later(self, topic: str) -> None:
         await asyncio.sleep(_READ_AGAIN_S)
@@ -193,9 +201,9 @@ class DynamicConfigs:
         )
 
     async def _read_group(self, group: str) -> None:
-        before = self.group_overrides(group)
         path = paths.group_config(group)
         after = _settings(path, await self._store.get(path))
+        before = self.group_overrides(group)
         self._put_group(group, after)
         if after != before:
             log.info("group %r was reconfigured: %s", group, difference(before, after))
@@ -329,20 +337,17 @@ class DynamicConfigs:
         kind, _, name = entity_path.partition("/")
         if kind == "topics":
             topic = unquote(name)
-            before = self.topic_overrides(topic)
-            await self.read_topic(topic)
+            before = await self._reread_topic(topic)
             self._log_topic_change(topic, before)
             self.on_topic_changed(topic)
         elif kind == "groups":
             await self._read_group(unquote(name))
         elif kind == "brokers":
-            replaced = self.broker
-            await self._read_broker()
-            self._log_broker_change(replaced)
+            self._log_broker_change(await self._read_broker())
             self.on_broker_changed()
 
     def _log_topic_change(self, topic: str, before: Mapping[str, str]) -> None:
-        after = self._topics[topic]
+        after = self.topic_overrides(topic)
         if after == before:
             return  # the broker that made a change is notified of it, too
         log.info("topic %s was reconfigured: %s", topic, difference(before, after))
@@ -358,16 +363,18 @@ class DynamicConfigs:
             if old != new:
                 log.info("settings of %s were changed: %s", whose, difference(old, new, is_public))
 
-    async def _read_broker(self) -> None:
+    async def _read_broker(self) -> BrokerConfig:
+        """Returns the configuration that was replaced."""
         found: dict[int | None, Mapping[str, str]] = {}
         for broker_id in (None, self._broker_id):
             path = paths.broker_config(broker_id)
             found[broker_id] = _settings(path, await self._store.get(path))
         usable, problems = self._usable_of(found)
-        self.broker = self._with_dynamic(usable)
+        replaced, self.broker = self.broker, self._with_dynamic(usable)
         for problem in sorted(problems - self._named_problems):
             log.error("%s", problem)
         self._named_problems = problems
+        return replaced
 
     def _usable_of(self, stored: Layers) -> tuple[Layers, set[str]]:
         """Others may have written into ZooKeeper, too: what cannot be used does not void a throttle beside it."""
