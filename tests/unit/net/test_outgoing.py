@@ -165,3 +165,70 @@ def test_no_more_is_joined_than_is_worth_a_copy(
     outgoing.extend(pieces)
     assert flush_all(outgoing, theirs, 20 * size) == CONTENT[: 20 * size]
     assert size < max(sizes) <= JOIN_BYTES
+
+
+class RecordingChannel:
+    """Takes everything, or so many bytes at a time."""
+
+    def __init__(self, takes: int = 1 << 30) -> None:
+        self.calls: list[tuple[str, int, int]] = []
+        """What kind of send, of how many bytes, with which flags or limit."""
+        self._takes = takes
+
+    def send(self, data: bytes | memoryview, flags: int) -> int:
+        self.calls.append(("send", len(data), flags))
+        return min(len(data), self._takes)
+
+    def send_file(self, file_slice: FileSlice, max_bytes: int) -> int:
+        self.calls.append(("file", file_slice.length, max_bytes))
+        return min(file_slice.length, max_bytes, self._takes)
+
+
+def sent(channel: RecordingChannel, *pieces: Piece) -> list[tuple[str, int, int]]:
+    """What becomes of them until all are out."""
+    outgoing = Outgoing(channel)  # type: ignore[arg-type]
+    outgoing.extend(pieces)
+    while outgoing.flush() is not Flushed.ALL:
+        pass
+    assert not outgoing and outgoing.sent_bytes == sum(len(p) if isinstance(p, bytes) else p.length for p in pieces)
+    return channel.calls
+
+
+def test_small_pieces_travel_together_and_large_ones_alone(stored: StoredFile) -> None:
+    more = socket.MSG_MORE
+    small, large = (FileSlice(stored, 0, SMALL_SLICE_BYTES + extra) for extra in (0, 1))
+    size = SMALL_SLICE_BYTES
+    assert sent(RecordingChannel(), b"head", small, b"tail") == [("send", size + 8, 0)]
+    assert sent(RecordingChannel(), b"head", large, b"tail") == [
+        ("send", 4, more),
+        ("file", size + 1, FLUSH_BYTES - 4),
+        ("send", 4, 0),
+    ]
+    assert sent(RecordingChannel(), small) == [("send", size, 0)]
+    assert sent(RecordingChannel(), large) == [("file", size + 1, FLUSH_BYTES)]
+
+
+@pytest.mark.parametrize(("extra", "sizes"), [(0, [JOIN_BYTES]), (1, [JOIN_BYTES - 10, 11])])
+def test_the_limit_of_what_is_joined_is_exact(extra: int, sizes: list[int]) -> None:
+    calls = sent(RecordingChannel(), bytes(JOIN_BYTES - 10), bytes(10 + extra))
+    assert [size for _, size, _ in calls] == sizes
+    assert [flags for _, _, flags in calls] == [socket.MSG_MORE] * (len(sizes) - 1) + [0]
+
+
+def test_what_is_joined_counts_pieces_of_files_too(stored: StoredFile) -> None:
+    small = FileSlice(stored, 0, SMALL_SLICE_BYTES)
+    count = JOIN_BYTES // SMALL_SLICE_BYTES
+    calls = sent(RecordingChannel(), *[small] * (count + 1))
+    assert [size for _, size, _ in calls] == [count * SMALL_SLICE_BYTES, SMALL_SLICE_BYTES]
+
+
+def test_others_have_their_turn_after_so_many_bytes() -> None:
+    channel = RecordingChannel()
+    outgoing = Outgoing(channel)  # type: ignore[arg-type]
+    outgoing.extend([bytes(FLUSH_BYTES - 1), bytes(FLUSH_BYTES), bytes(1)])
+    assert outgoing.flush() is Flushed.BUDGET_SPENT
+    assert outgoing.sent_bytes == 2 * FLUSH_BYTES - 1
+    outgoing.extend([bytes(FLUSH_BYTES)])
+    assert outgoing.flush() is Flushed.ALL
+    outgoing.extend([bytes(FLUSH_BYTES), bytes(JOIN_BYTES)])
+    assert outgoing.flush() is Flushed.BUDGET_SPENT, "exactly so many are enough"
