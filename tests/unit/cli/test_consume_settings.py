@@ -64,6 +64,7 @@ def test_what_is_asked_for(arguments: list[str], expected: dict[str, Any]) -> No
         (["t", "--group", "g", "--partition", "0"], "with --group, the group's offsets say where to start"),
         (["t", "--group", "g", "--tail", "1"], "with --group, the group's offsets say where to start"),
         (["t", "--group", "g", "--from-time", "2020-01-01"], "with --group, the group's offsets say where to start"),
+        (["t", "--group", "g", "--offset", "1"], "with --group, the group's offsets say where to start"),
         (["t", "--offset", "1"], "--offset needs --partition"),
         (["t", "--partition", "0", "--offset", "-1"], "--offset '-1' is neither a number nor earliest or latest"),
         (["t", "--grep", "("], "--grep '(' is not a regular expression"),
