@@ -248,7 +248,9 @@ def test_with_rules_and_quotas_the_short_ways_are_taken(running: Running, monkey
     limits = {ME: 1e12}
     running.broker.quotas.replace(QuotaLimits(producers=limits, consumers=limits))
     connection = connected(running.broker)
+    # The first request of its kind in a process goes the long way.
     running.ask(connection, produced(), 9)
+    running.ask(connection, fetched(running.broker), 12)
 
     def long_way(*_: Any) -> Any:
         raise AssertionError("the long way was taken")
