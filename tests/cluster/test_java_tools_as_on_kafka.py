@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.handlers.config_resources import BROKER
+from ottla.wire.apis.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tests.cluster.processes_on_zookeeper import IDS, KAFKA, OTTLA, ProcessesOnZooKeeper
 from tests.cluster.test_java_reassignment import planned
 from tests.interop.terminal.kafka_jvm import KafkaJvm
 from tests.interop.terminal.kafka_jvm import kafka_jvm_fixture as kafka_jvm_fixture
 from tests.interop.terminal.transcript import Said
+from tests.raw_client import RawClient
 from tests.waiting import repeat_until
 from tests.zookeeper_process import ZooKeeperProcesses
 
@@ -54,6 +57,18 @@ class Terminal:
         said = self._jvm.run(script, ["--bootstrap-server", self.cluster.servers, *words])
         self.said[f"{len(self.said)} {script} {line}"] = said.exit_code, self._output(said), self._plain(said.error)
         return said.output
+
+    def until_known(self, broker: str, setting: str, value: str) -> None:
+        """Brokers hear of a setting after it was confirmed, and a tool asks any of them about the default of all."""
+        resource = DescribeConfigsResource(resource_type=BROKER, resource_name=broker, configuration_keys=[setting])
+        for broker_id in [int(broker)] if broker else IDS:
+            with RawClient(self.cluster.ports[broker_id]) as client:
+
+                def is_known(client: RawClient = client) -> bool:
+                    (found,) = client.call(DescribeConfigsRequest(resources=[resource]), 4).results
+                    return [config.value for config in found.configs] == [value]
+
+                repeat_until(is_known)
 
     def until_verified(self, plan: str) -> None:
         """What is said before is a matter of time."""
@@ -148,14 +163,17 @@ def _configs(terminal: Terminal) -> None:
         "--describe --entity-type topics",
         "--alter --entity-type topics --entity-name j --delete-config max.message.bytes",
         "--describe --entity-type topics --entity-name nowhere",
-        "--alter --entity-type brokers --entity-default --add-config message.max.bytes=3000000",
-        "--describe --entity-type brokers --entity-default",
-        "--alter --entity-type brokers --entity-name 2 --add-config log.cleaner.threads=2",
-        "--describe --entity-type brokers --entity-name 2",
-        "--alter --entity-type brokers --entity-name 2 --delete-config log.cleaner.threads",
-        "--alter --entity-type brokers --entity-default --delete-config message.max.bytes",
     ):
         terminal.run(CONFIGS, line)
+    default, second = "--entity-type brokers --entity-default", "--entity-type brokers --entity-name 2"
+    terminal.run(CONFIGS, f"--alter {default} --add-config message.max.bytes=3000000")
+    terminal.until_known("", "message.max.bytes", "3000000")
+    terminal.run(CONFIGS, f"--describe {default}")
+    terminal.run(CONFIGS, f"--alter {second} --add-config log.cleaner.threads=2")
+    terminal.until_known("2", "log.cleaner.threads", "2")
+    terminal.run(CONFIGS, f"--describe {second}")
+    terminal.run(CONFIGS, f"--alter {second} --delete-config log.cleaner.threads")
+    terminal.run(CONFIGS, f"--alter {default} --delete-config message.max.bytes")
 
 
 def _log_directories(terminal: Terminal) -> None:
