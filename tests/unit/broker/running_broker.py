@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from ottla.broker.node import Broker
 from ottla.broker.startup import Surroundings, start_broker
 from ottla.net.service import Deferred
 from ottla.wire.apis import response_class
+from ottla.wire.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.header import encode_request_frame, read_response_header
 from ottla.wire.message import Request
 from tests.unit.broker.local_connection import connected
@@ -31,10 +33,23 @@ class RunningBroker:
         self._connection = connected(broker)
         self.takes_short_ways = True
         """Whether ordinary requests go the short ways where there are some."""
+        self._numbers = itertools.count()
 
     def ask(self, request: Request, version: int | None = None) -> Any:
         """What the broker answers, as soon as it does; the newest version it serves unless another one is named."""
         return self.wait_for(self.answer(request, version))
+
+    def new_topic(self, **configs: str) -> str:
+        """One of two partitions, with a name of its own; `configs` have underscores for dots."""
+        name = f"topic-{next(self._numbers)}"
+        wanted = CreatableTopic(
+            name=name,
+            num_partitions=2,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
+        )
+        assert self.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=10_000)).topics[0].error_code == 0
+        return name
 
     def wait_for(self, outcome: Coroutine[Any, Any, Any]) -> Any:
         return self._loop.run_until_complete(in_time(outcome))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import ottla
 from ottla.testing import EmbeddedBroker
 
 
@@ -19,3 +20,9 @@ def other_cluster() -> Iterator[EmbeddedBroker]:
     """A second one, to which the first is mirrored."""
     with EmbeddedBroker(config={"num.partitions": 1}) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def admin(cluster: EmbeddedBroker) -> Iterator[ottla.Admin]:
+    with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        yield admin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,12 +20,6 @@ from ottla.spark.pipeline.flows.listener import FlowListener
 from ottla.spark.progress import LagTracker, QueryProgress, track_lag
 from ottla.testing import EmbeddedBroker
 from tests.log_lines import lines_of
-
-
-@pytest.fixture(scope="module")
-def admin(cluster: EmbeddedBroker) -> Iterator[ottla.Admin]:
-    with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        yield admin
 
 
 @pytest.fixture

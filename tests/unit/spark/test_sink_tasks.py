@@ -78,12 +78,6 @@ def read(settings: dict[str, str], topic: str) -> list[str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def admin(cluster: EmbeddedBroker) -> Iterator[ottla.Admin]:
-    with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        yield admin
-
-
 @pytest.fixture
 def sink(cluster: EmbeddedBroker, admin: ottla.Admin) -> Sink:
     topic = cluster.new_topic()

@@ -67,12 +67,6 @@ def _imports_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "set_imports_aside", lambda: None)
 
 
-@pytest.fixture(scope="module")
-def admin(cluster: EmbeddedBroker) -> Iterator[ottla.Admin]:
-    with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        yield admin
-
-
 class World:
     def __init__(self, cluster: EmbeddedBroker, admin: ottla.Admin) -> None:
         self.servers = cluster.bootstrap_servers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -16,7 +15,6 @@ from ottla.broker.handlers.fetch import divergence
 from ottla.broker.partition import Partition
 from ottla.machines.cluster.image import BrokerImage
 from ottla.records.builder import NewRecord, build_batch
-from ottla.wire.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.apis.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.apis.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
@@ -28,7 +26,6 @@ BY_NAME, BY_ID = 12, 14
 CAP = 1024
 MANY = 1_000_000
 LONG_MS = 600_000
-_numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +43,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def topic(broker: RunningBroker) -> str:
-    return made(broker)
-
-
-def made(broker: RunningBroker, **configs: str) -> str:
-    name = f"topic-{next(_numbers)}"
-    wanted = CreatableTopic(
-        name=name,
-        num_partitions=2,
-        replication_factor=1,
-        configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
-    )
-    assert broker.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=10_000)).topics[0].error_code == 0
-    return name
+    return broker.new_topic()
 
 
 def led(broker: RunningBroker, topic: str, index: int = 0) -> Partition:
@@ -183,7 +168,7 @@ def test_who_asks_for_nothing_or_makes_a_mistake_need_not_wait(broker: RunningBr
 
 
 def test_a_reader_of_an_older_segment_does_not_wait_for_more(broker: RunningBroker) -> None:
-    topic = made(broker, segment_bytes="1048576")
+    topic = broker.new_topic(segment_bytes="1048576")
     for _ in range(2):
         produce(broker, topic, value=b"x" * 600_000)
     waits: dict[str, Any] = {"max_wait_ms": LONG_MS, "min_bytes": MANY}
@@ -346,7 +331,7 @@ def test_a_follower_that_was_started_again_since_is_told_to_wait(broker: Running
 
 
 def test_results_stand_in_the_order_of_the_request(broker: RunningBroker, topic: str) -> None:
-    other = made(broker)
+    other = broker.new_topic()
     order = [(topic, 1), (other, 0), (topic, 0), (other, 1)]
     topics = [FetchTopic(topic=name, partitions=[asked(index)]) for name, index in order]
     responses = broker.ask(request_for(topic, topics=topics), BY_NAME).responses

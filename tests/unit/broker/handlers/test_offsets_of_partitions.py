@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from ottla.base.errors import ErrorCode
 from ottla.broker.partition import Partition
 from ottla.records.builder import NewRecord, build_batch
-from ottla.wire.apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ottla.wire.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ottla.wire.apis.describe_producers import DescribeProducersRequest, TopicRequest
 from ottla.wire.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -29,7 +27,6 @@ from tests.waiting import until
 T0 = 1_700_000_000_000
 FOLLOWER = 999
 OUT_OF_RANGE = ErrorCode.OFFSET_OUT_OF_RANGE
-_numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -40,19 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def topic(broker: RunningBroker) -> str:
-    return made(broker)
-
-
-def made(broker: RunningBroker, **configs: str) -> str:
-    name = f"topic-{next(_numbers)}"
-    wanted = CreatableTopic(
-        name=name,
-        num_partitions=2,
-        replication_factor=1,
-        configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
-    )
-    assert broker.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=10_000)).topics[0].error_code == 0
-    return name
+    return broker.new_topic()
 
 
 def produce(broker: RunningBroker, topic: str, *timestamps: int, **fields: Any) -> None:
@@ -141,7 +126,7 @@ def test_readers_of_another_epoch_are_told(broker: RunningBroker, topic: str) ->
 
 
 def test_a_partition_is_named_once(broker: RunningBroker, topic: str) -> None:
-    other = made(broker)
+    other = broker.new_topic()
     zero, one = (ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1))
     topics = [
         ListOffsetsTopic(name=topic, partitions=[zero, one]),
@@ -210,7 +195,7 @@ def test_records_are_deleted_up_to_what_is_committed(broker: RunningBroker, topi
 
 
 def test_what_is_compacted_only_is_not_deleted_so(broker: RunningBroker) -> None:
-    topic = made(broker, cleanup_policy="compact")
+    topic = broker.new_topic(cleanup_policy="compact")
     assert deleted(broker, topic, -1) == (ErrorCode.POLICY_VIOLATION, -1)
     assert deleted(broker, topic, -1, index=9) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -147,12 +147,6 @@ def test_what_cannot_be_written_is_told_before_anything_starts(
 
 
 # In the cluster
-
-
-@pytest.fixture(scope="module")
-def admin(cluster: EmbeddedBroker) -> Iterator[ottla.Admin]:
-    with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        yield admin
 
 
 def test_topics_have_to_be_there_or_are_made(cluster: EmbeddedBroker, admin: ottla.Admin) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +91,6 @@ class World:
 
     def noted_ids(self) -> dict[str, str]:
         return FlowCheckpoint(None, str(self.directory)).topic_ids()
-
-
-@pytest.fixture(scope="module")
-def admin(cluster: EmbeddedBroker) -> Iterator[ottla.Admin]:
-    with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        yield admin
 
 
 @pytest.fixture

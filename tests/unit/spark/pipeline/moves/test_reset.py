@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -200,12 +200,6 @@ class World:
 
     def names(self) -> list[str]:
         return sorted(path.name for path in self.directory.parent.iterdir() if path.is_dir())
-
-
-@pytest.fixture(scope="module")
-def admin(cluster: EmbeddedBroker) -> Iterator[ottla.Admin]:
-    with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        yield admin
 
 
 @pytest.fixture

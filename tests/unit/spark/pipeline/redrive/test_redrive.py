@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -81,12 +81,6 @@ class World:
         for record in self.records(self.box.memory_topic):
             found[json.loads(record.key)["partition"]] = json.loads(record.value)["sent"]
         return found
-
-
-@pytest.fixture(scope="module")
-def admin(cluster: EmbeddedBroker) -> Iterator[ottla.Admin]:
-    with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        yield admin
 
 
 @pytest.fixture
