@@ -278,8 +278,8 @@ def _is_declaration(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     names = {d.id if isinstance(d, ast.Name) else getattr(d, "attr", "") for d in node.decorator_list}
     if names & {"overload", "abstractmethod"}:
         return True
-    last = node.body[-1]
-    return isinstance(last, ast.Expr) and isinstance(last.value, ast.Constant)
+    # A constructor may end with the docstring of an attribute, and is none for that.
+    return all(isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) for part in node.body)
 
 
 def _is_unseen_assignment(node: ast.Assign | ast.AnnAssign) -> bool:

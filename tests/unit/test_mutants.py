@@ -48,6 +48,10 @@ def mutants(source: str) -> set[str]:
         ("x = a and b", {"x = (a or b)"}),
         ("x = a + b", {"x = (a - b)"}),
         ("x = not a", {"x = (a)"}),
+        (
+            'def f():\n    a -= b\n    """Of a."""',
+            {'def f():\n    a += b\n    """Of a."""', 'def f():\n    pass\n    """Of a."""'},
+        ),
         ("x = 5", {"x = 6", "x = 4"}),
         ("x = True", {"x = False"}),
         ("_RETRY_MS = 5", {"_RETRY_MS = 6", "_RETRY_MS = 4"}),
