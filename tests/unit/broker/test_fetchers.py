@@ -14,7 +14,7 @@ from ottla.base.errors import ErrorCode, KafkaError, OttlaError
 from ottla.base.types import TopicPartition, Uuid
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.partition import Partition
-from ottla.broker.replication.fetchers import ReplicaFetchers
+from ottla.broker.replication.fetchers import ReplicaFetchers, _fetcher_number
 from ottla.broker.replication.throttles import ReplicationThrottle
 from ottla.records.builder import NewRecord, build_batch
 from ottla.wire.api_keys import ApiKey
@@ -33,6 +33,22 @@ from tests.waiting import until
 
 LEADER = 2
 VERSION = 17
+
+
+# By the hash codes of Java: "a" is 97, "events" is -1291329255, "__consumer_offsets" is -970371369.
+@pytest.mark.parametrize(
+    ("topic", "partition", "count", "number"),
+    [
+        ("a", 0, 4, 31 * 97 % 4),
+        ("a", 1, 4, (31 * 97 + 1) % 4),
+        ("events", 0, 1000, 31 * 1291329255 % 1000),
+        ("events", 2, 1000, (31 * 1291329255 - 2) % 1000),
+        ("__consumer_offsets", 49, 1000, (31 * 970371369 - 49) % 1000),
+        ("events", 7, 1, 0),
+    ],
+)
+def test_which_fetcher_follows_a_partition(topic: str, partition: int, count: int, number: int) -> None:
+    assert _fetcher_number(TopicPartition(topic, partition), count) == number
 
 
 class Leader:

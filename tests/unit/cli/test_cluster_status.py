@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 
 import pytest
 
 from ottla.base.types import Uuid
-from ottla.cli.cluster_status import as_json, as_text, status_of
+from ottla.cli import cluster_status
+from ottla.cli.cluster_status import ClusterStatus, as_json, as_text, status_of
 from ottla.cli.main import main
 from ottla.client.core.admin.types import ClusterDescription, TopicDescription
 from ottla.client.core.metadata import BrokerAddress
@@ -102,3 +105,21 @@ def test_without_anything_to_do_it_helps(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["cluster"]) == 2
     said = capsys.readouterr()
     assert "name exactly one of status, add-broker, remove-broker, restart" in said.err
+
+
+def test_who_watches_is_shown_what_has_changed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds = itertools.count(1)
+
+    async def read(admin: object) -> ClusterStatus:
+        number = next(rounds)
+        if number == 4:
+            raise KeyboardInterrupt
+        return status_of(CLUSTER._replace(controller_id=number), [])
+
+    monkeypatch.setattr(cluster_status, "read_status", read)
+    monkeypatch.setattr(cluster_status, "_INTERVAL_S", 0)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(cluster_status._watch(None))  # type: ignore[arg-type]
+    assert "controlled by broker 3" in capsys.readouterr().out

@@ -15,9 +15,10 @@ import pytest
 from rich.console import Console
 
 from ottla import Consumer, TopicPartition
-from ottla.base.errors import StartError
+from ottla.base.errors import OttlaError, StartError
 from ottla.cli.demo import running
 from ottla.cli.demo.broker import OwnBroker
+from ottla.cli.demo.counting import Counting, Progress
 from ottla.cli.demo.screen import PageCounts, Results, Screen, read_results
 from ottla.cli.demo.visitors import PAGES, PARTITIONS, TOPIC, Visitors, count_page_views
 from ottla.spark.pipeline.flows.report import FlowReport
@@ -132,6 +133,24 @@ def test_ctrl_c_is_the_ordinary_end_and_a_second_one_is_none() -> None:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("failure", [None, OttlaError("no Java")])
+def test_why_counting_has_failed_is_raised(failure: OttlaError | None) -> None:
+    class Pipeline:
+        def run(self, **_: object) -> None:
+            if failure is not None:
+                raise failure
+
+    counting = object.__new__(Counting)
+    counting._failure, counting._pipeline = None, Pipeline()  # type: ignore[assignment]
+    counting._log_file, counting.progress = Path("spark.log"), Progress()
+    counting._run()
+    if failure is None:
+        counting.raise_failure()
+    else:
+        with pytest.raises(OttlaError, match="no Java"):
+            counting.raise_failure()
 
 
 def test_it_runs_until_there_are_results(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from ottla.base.types import TopicPartition, Uuid
 from ottla.log import dir_checkpoint
 from ottla.log.checkpoints import read_offsets
 from ottla.log.config import LogConfig
+from ottla.log.dir_contents import remove_replaced
 from ottla.log.dir_names import MOVED_MARK, deleted_directory_name, partition_of_directory
 from ottla.log.log_dir import CLEAN_SHUTDOWN, LogDirs
 from ottla.log.partition_log import PartitionLog
@@ -103,6 +104,25 @@ def test_a_new_log_is_synced_with_the_directory_it_is_in(
     monkeypatch.setattr("ottla.log.log_dir.sync_directory", synced.append)
     log = make(dirs, 0)
     assert synced == [log.directory.parent]
+
+
+def test_an_old_copy_that_cannot_be_removed_keeps_nobody_from_starting(
+    directories: Directories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = directories.paths
+    for path in (first, second):
+        (path / "events-0").mkdir(parents=True)
+    (second / "events-0" / MOVED_MARK).touch()
+
+    def fails(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rmdir", fails)
+        remove_replaced(directories.paths)
+    assert (first / "events-0").exists() and (second / "events-0").exists()
+    remove_replaced(directories.paths)
+    assert not (first / "events-0").exists() and (second / "events-0").exists()
 
 
 def test_a_mark_of_a_move_stays_while_not_all_directories_are_there(tmp_path: Path) -> None:

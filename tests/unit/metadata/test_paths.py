@@ -88,6 +88,12 @@ STATE = PartitionStateNode(leader=2, leader_epoch=7, isr=[2, 1], controller_epoc
             paths.decode_producer_id_block,
             (1000, 1999),
         ),
+        (
+            paths.encode_producer_id_block(2, 2**63 - 1000, 2**63 - 1),
+            {"version": 1, "broker": 2, "block_start": str(2**63 - 1000), "block_end": str(2**63 - 1)},
+            paths.decode_producer_id_block,
+            (2**63 - 1000, 2**63 - 1),
+        ),
     ],
 )
 def test_nodes_have_the_fields_of_kafka(

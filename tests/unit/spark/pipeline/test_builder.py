@@ -117,6 +117,16 @@ MATRIX = [
         "kind: topc\n    topic: clicks",
         ["p.yaml:15: source clicks: there is no kind 'topc'"],
     ),
+    (
+        "kind: topic\n    topic: clicks",
+        "kind: json:Nowhere\n    topic: clicks",
+        ["p.yaml:15: source clicks: module 'json' has no class 'Nowhere'"],
+    ),
+    (
+        "kind: topic\n    topic: clicks",
+        "kind: no_such_module:Source\n    topic: clicks",
+        ["p.yaml:15: source clicks: kind 'no_such_module:Source' cannot be loaded: No module named 'no_such_module'"],
+    ),
     ("    kind: topic\n    topic: clicks\n", "    topic: clicks\n", ["p.yaml:14: source clicks: 'kind' is missing"]),
     ("format: json\n    schema", "formt: json\n    schema", ["p.yaml:14: source clicks: format raw has no schema"]),
     ("    schema: id BIGINT, at TIMESTAMP\n", "", ["p.yaml:17: source clicks: format json needs a 'schema'"]),
