@@ -34,6 +34,7 @@ from tests.waiting import run_async
 
 E = ErrorCode
 STATE, A, B, C = (TopicPartition(*each) for each in (("__transaction_state", 7), ("t", 0), ("t", 2), ("u", 1)))
+TIMEOUT_MS = 1234
 
 
 class World:
@@ -44,10 +45,12 @@ class World:
         self._answer = answer
         live = None if leader is None else SimpleNamespace(broker_id=leader)
         image: Any = SimpleNamespace(live_leader=lambda tp: live)
-        self.peers = TransactionPeers(1, image, SimpleNamespace(request=self._request))  # type: ignore[arg-type]
+        asking: Any = SimpleNamespace(request=self._request)
+        self.peers = TransactionPeers(1, image, asking, timeout_ms=TIMEOUT_MS)
 
     async def _request(self, broker_id: int, request: Any, response: Any, *, work: str, timeout_ms: int) -> Any:
         self.asked.append((broker_id, request))
+        assert timeout_ms == TIMEOUT_MS
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer

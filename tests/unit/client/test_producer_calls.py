@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -335,3 +336,25 @@ def test_a_loop_that_ends_sends_what_a_producer_holds_or_says_that_it_is_lost(
 async def _late() -> None:
     await asyncio.sleep(0)
     raise TimeoutError
+
+
+def test_records_have_the_time_at_which_they_were_given(broker: EmbeddedBroker, topic: str) -> None:
+    async def send() -> None:
+        async with aio.Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as producer:
+            for value in VALUES[:5]:
+                await (await producer.send(topic, value))
+            await producer.send_and_wait(topic, VALUES[5], b"key")
+
+    before_ms = int(time.time() * 1000)
+    run_async(send())
+    with ottla.Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as producer:
+        for value in VALUES[6:9]:
+            producer.send(topic, value).result(PATIENCE_S)
+    after_ms = int(time.time() * 1000)
+    with ottla.Consumer(bootstrap_servers=broker.bootstrap_servers) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek_to_beginning()
+        found: list[int] = []
+        while len(found) < 9:
+            found += [record.timestamp for record in consumer.poll(PATIENCE_S)]
+    assert before_ms <= min(found) and max(found) <= after_ms

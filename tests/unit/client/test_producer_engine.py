@@ -54,3 +54,19 @@ def test_why_a_request_failed(error: Exception, code: ErrorCode, words: str) -> 
 
     run_async(fail())
     assert [(one.code, words in str(one)) for one in failures] == [(code, True)]
+
+
+def test_a_lane_that_is_closed_is_part_of_its_batch() -> None:
+    async def lanes() -> None:
+        settings = ProducerSettings.parse({"bootstrap.servers": "x:1", "linger.ms": 0})
+        box = ProducerEngine(settings, lock=nullcontext(), on_memory=lambda: None).accumulator
+        box.lanes = {}
+        for topic in ("t", "u"):
+            batch = box.append_sticky(topic, (0,), 1, (None, b"v", (), 0), 15, 0)
+            assert batch is not None
+            box.open_lane(topic, 0, 0)
+            assert batch.lane is not None
+        box.close_lanes()
+        assert [batch.lane for batch in box.sticky.values()] == [None, None]
+
+    run_async(lanes())

@@ -28,7 +28,7 @@ Codes = dict[TopicPartition, ErrorCode]
 
 
 class TransactionPeers:
-    def __init__(self, broker_id: int, image: ClusterImage, peers: Peers, *, timeout_ms: int = 30_000) -> None:
+    def __init__(self, broker_id: int, image: ClusterImage, peers: Peers, *, timeout_ms: int) -> None:
         self._broker_id = broker_id
         self._timeout_ms = timeout_ms
         self._image = image
