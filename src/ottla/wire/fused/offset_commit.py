@@ -195,7 +195,8 @@ def encode_commit_reply(version: int, correlation_id: int, topics: TopicCommits,
 
 
 def _encode_single_reply(version: int, correlation_id: int, topics: TopicCommits, error_code: int) -> bytes:
-    topic, ((index, *_),) = topics[0]
+    topic, partitions = topics[0]
+    index = partitions[0][0]
     name = topic.encode()
     length = len(name)
     if version < _FIRST_FLEXIBLE:
