@@ -69,13 +69,18 @@ class Copy:
 
     def take(self, mutant: Mutant | None) -> None:
         if self._mutated is not None:
-            path, text = self._mutated
-            path.write_text(text)
+            self._write(*self._mutated)
             self._mutated = None
         if mutant is not None:
             path = self.source / mutant.path
             self._mutated = path, path.read_text()
-            path.write_text(apply(self._mutated[1], mutant.edit))
+            self._write(path, apply(self._mutated[1], mutant.edit))
+
+    def _write(self, path: Path, text: str) -> None:
+        """Two texts of one length and one second are the same to who looks for compiled modules: they go, too."""
+        path.write_text(text)
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+            compiled.unlink()
 
 
 @dataclass
@@ -165,10 +170,10 @@ class Run:
             del sys.modules[name]
         source = str(self.copy.folder / "src")
         sys.path[:0] = [source, str(self.copy.folder)]
-        sys.dont_write_bytecode = True
+        sys.dont_write_bytecode = False
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ |= {
             "PYTHONPATH": source,
-            "PYTHONDONTWRITEBYTECODE": "1",
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self.copy.folder / "hypothesis"),
             **self.environment,
         }

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from tests.mutants.runner import Copy, Run
 from tests.mutants.selection import (
     EQUIVALENT,
     SOURCE,
+    Mutant,
     all_tests,
     choose,
     files_about,
@@ -196,6 +200,24 @@ def test_a_run_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
     assert pid.exists(), run.output
     run.kill()
     repeat_until(lambda: not is_running(int(pid.read_text())))
+
+
+def test_mistakes_of_one_length_and_second_are_met_although_modules_are_kept_compiled(tmp_path: Path) -> None:
+    copy = object.__new__(Copy)
+    copy.folder, copy._mutated = tmp_path, None
+    module = copy.source / "digit.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("DIGIT = 5\n")
+    edits = edits_of(module.read_text())
+    program = "import sys; sys.dont_write_bytecode = False; import digit; print(digit.DIGIT)"
+    seen = []
+    for mutant in (None, *(Mutant(Path(module.name), edit) for edit in edits), None):
+        copy.take(mutant)
+        os.utime(module, (1_700_000_000, 1_700_000_000))
+        found = subprocess.run([sys.executable, "-c", program], cwd=module.parent, capture_output=True, check=True)
+        seen.append(int(found.stdout))
+        assert list(module.parent.glob("__pycache__/digit.*.pyc"))
+    assert seen == [5, 6, 4, 5]
 
 
 def is_running(pid: int) -> bool:
