@@ -23,6 +23,9 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(shell for candidate in python3.14 python3.13 python3.12 python3.11 python3; do \
 	if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$candidate; break; fi; done)
 
+# Where Python is told to keep no compiled modules, every broker and worker that a test starts compiles all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run broker check test lint format generate docs crash crash-transactions crash-mirror chaos sim network mutants recorded bench bench-cleanup clean tools
 
@@ -46,7 +49,7 @@ broker: $(STAMP) ## Run only a broker on 127.0.0.1 (PORT=9092) with its data in 
 		--override group.initial.rebalance.delay.ms=0
 
 check: lint ## Format, lint, types, layers and the fast tests: before every commit
-	$(BIN)/pytest -q -n $(JOBS) tests/unit
+	$(BIN)/pytest -q -n $(JOBS) --hypothesis-profile=quick tests/unit
 
 test: lint tools ## Everything CI runs
 	$(BIN)/pytest -n $(TEST_JOBS) --dist loadgroup tests
