@@ -55,6 +55,8 @@ class BrokerProcess:
             "log.dirs": str(self.data_dir),
             # Records of tests have timestamps of long ago.
             "log.retention.check.interval.ms": "86400000",
+            # As in Kafka's sample file: nobody waits three seconds for members that do not come.
+            "group.initial.rebalance.delay.ms": "0",
             **self.overrides,
         }
         command = [*self.prefix, sys.executable, "-m", "ottla", "start"]

@@ -16,6 +16,7 @@ from tests.broker_process import BrokerProcess
 from tests.zookeeper_process import ZooKeeperProcesses, require_zookeeper
 
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("suite"), max_examples=20)
 settings.load_profile("suite")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
