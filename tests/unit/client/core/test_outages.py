@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client.core.outages import FIRST_PAUSE_MS, FLAPPING_MS, FORGOTTEN_MS, LONGEST_PAUSE_MS, Outages
+from ottla.client.core.outages import FIRST_PAUSE_MS, FLAPPING_MS, LONGEST_PAUSE_MS, Outages
 
 A, B = "a:9092", "b:9092"
 
@@ -73,16 +74,32 @@ def test_an_address_that_is_tried_no_more_is_no_cause_once_another_was_reached()
 def test_an_outage_after_a_long_time_is_another_one() -> None:
     outages = Outages("me")
     outages.failed(A, "refused", 0)
-    later_ms = FORGOTTEN_MS + 1
+    later_ms = 300_001
     assert outages.failed(A, "refused", later_ms) == "me cannot reach a:9092: refused. Trying again"
     assert outages.reached(A, later_ms + 2000) == "me has reached a:9092, after 2 s"
 
 
-def test_an_outage_after_a_short_time_is_told_at_once() -> None:
+def test_five_minutes_without_a_word_are_still_the_same_outage() -> None:
+    outages = Outages("me")
+    outages.failed(A, "refused", 0)
+    assert outages.failed(A, "refused", 300_000) == (
+        "me still cannot reach a:9092: refused. Trying again, for 300 s now"
+    )
+
+
+def test_a_broker_that_comes_and_goes_is_told_of_every_ten_seconds() -> None:
     outages = Outages("me")
     outages.failed(A, "refused", 0)
     outages.reached(A, 2000)
-    assert outages.failed(A, "refused", FLAPPING_MS) == "me cannot reach a:9092: refused. Trying again"
+    assert outages.failed(A, "refused", 9_999) is None
+    assert outages.failed(A, "refused", 10_000) == "me cannot reach a:9092: refused. Trying again"
+
+
+@pytest.mark.parametrize(("lasting_ms", "told"), [(999, "999 ms"), (1000, "1 s"), (1600, "2 s")])
+def test_how_long_an_outage_was_is_told_in_seconds_from_one_on(lasting_ms: int, told: str) -> None:
+    outages = Outages("me")
+    outages.failed(A, "refused", 0)
+    assert outages.reached(A, lasting_ms) == f"me has reached a:9092, after {told}"
 
 
 steps = st.lists(st.tuples(st.integers(1, 5000), st.sampled_from([A, B]), st.booleans()), max_size=200)
