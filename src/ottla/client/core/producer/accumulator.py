@@ -47,13 +47,17 @@ class PartitionQueue:
         self.next_serial = 0
         self.last_cause = ""
         """Why the last request with one of its batches has failed; empty after one that has not."""
-        self.last_done_order: tuple[int, ...] = ()
-        """The latest batch of this producer id and epoch that the broker has accepted."""
-        self.producer_id = NO_PRODUCER_ID
-        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.restart(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+    def restart(self, producer_id: int, producer_epoch: int) -> None:
+        """The next batch is the first of this producer id and epoch."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
         self.next_sequence = 0
         self.confirmed = False
         """Whether the broker has accepted a batch of this producer id and epoch."""
+        self.last_done_order: tuple[int, ...] = ()
+        """The latest batch of this producer id and epoch that the broker has accepted."""
 
     def put_back(self, batch: Batch) -> None:
         """A batch that must be sent again takes the place it had."""

@@ -194,7 +194,7 @@ class BatchSender:
         queue.queue.remove(batch)
         if self._settings.idempotent and not batch.is_numbered:
             if not self._is_current(queue):
-                self._restart_sequence(queue)
+                queue.restart(self.producer_id, self.producer_epoch)
             self._number(queue, batch)
         batch.attempts += 1
         batch.refused = False
@@ -204,13 +204,6 @@ class BatchSender:
         batch.number(queue.producer_id, queue.producer_epoch, queue.next_sequence)
         queue.next_sequence = increment_sequence(queue.next_sequence, batch.record_count)
 
-    def _restart_sequence(self, queue: PartitionQueue) -> None:
-        queue.producer_id = self.producer_id
-        queue.producer_epoch = self.producer_epoch
-        queue.next_sequence = 0
-        queue.confirmed = False
-        queue.last_done_order = ()
-
     def _number_anew(self, queue: PartitionQueue) -> None:
         """There is a gap before the first batch, and nothing is in flight: all that is left starts from 0 again."""
         if self._is_current(queue):
@@ -218,7 +211,7 @@ class BatchSender:
                 self.producer_id = NO_PRODUCER_ID  # a new one is asked for; until then nothing is sent
                 return
             self.producer_epoch += 1
-        self._restart_sequence(queue)
+        queue.restart(self.producer_id, self.producer_epoch)
         for batch in queue.queue:
             batch.refused = batch.maybe_stored = False
             if batch.is_numbered:
