@@ -89,16 +89,19 @@ class ProducerTransaction:
 
     # The user's calls
 
+    # A commit or an abort that ends, or is broken off, leads to the same states as some calls, but not by these calls.
+
     def check_initializing(self) -> None:
         if self.state is not TransactionState.UNINITIALIZED:
             self._refuse("init_transactions")
 
     def initialized(self) -> None:
-        # The end of a commit or an abort leads to the same state, but not by this call.
         self.check_initializing()
         self._move(TransactionState.READY, "init_transactions")
 
     def begin(self) -> None:
+        if self.state is not TransactionState.READY:
+            self._refuse("begin_transaction")
         self._move(TransactionState.IN_TRANSACTION, "begin_transaction")
 
     def check_sending(self, call: str = "send") -> None:
@@ -106,6 +109,7 @@ class ProducerTransaction:
             self._refuse(call)
 
     def prepare(self) -> None:
+        self.check_sending("prepare_transaction")
         self._move(TransactionState.PREPARED, "prepare_transaction")
 
     def start_commit(self) -> None:
@@ -172,12 +176,12 @@ class ProducerTransaction:
             return
         self.pending.clear()
         if error.fatal:
-            self.state = TransactionState.FATAL_ERROR
+            self._move(TransactionState.FATAL_ERROR, "failing")
             self.error = error
         else:
             self.needs_new_epoch = True
             if self.state in (TransactionState.IN_TRANSACTION, TransactionState.COMMITTING):
-                self.state = TransactionState.ABORTABLE_ERROR
+                self._move(TransactionState.ABORTABLE_ERROR, "failing")
                 self.error = error
 
     @property

@@ -16,6 +16,18 @@ PARTITION = TopicPartition("t", 0)
 ABORTABLE = ClientError(code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, requires_abort=True)
 CALLS = ["initialized", "begin", "check_sending", "prepare", "start_commit", "start_abort", "ended"]
 UNDER_WAY = ["asking_to_end", "broken_off"]
+POSSIBLE = {
+    S.UNINITIALIZED: {"initialized"},
+    S.READY: {"begin"},
+    S.IN_TRANSACTION: {"check_sending", "prepare", "start_commit", "start_abort"},
+    S.PREPARED: {"start_commit", "start_abort"},
+    S.COMMITTING: {"ended"},
+    S.COMMIT_UNSURE: {"start_commit"},
+    S.ABORTING: {"ended"},
+    S.ABORT_UNFINISHED: {"start_abort"},
+    S.ABORTABLE_ERROR: {"start_abort"},
+    S.FATAL_ERROR: set(),
+}
 TARGETS = {
     "initialized": S.READY,
     "begin": S.IN_TRANSACTION,
@@ -26,19 +38,20 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize(("state", "call"), list(itertools.product(S, CALLS)))
-def test_every_call_in_every_state(state: TransactionState, call: str) -> None:
+def in_state(state: TransactionState) -> ProducerTransaction:
     transaction = ProducerTransaction()
     transaction.state = state
     if state in (S.ABORTABLE_ERROR, S.FATAL_ERROR):
         transaction.error = ABORTABLE
-    match call:
-        case "check_sending":
-            allowed = state is S.IN_TRANSACTION
-        case "initialized":
-            allowed = state is S.UNINITIALIZED
-        case _:
-            allowed = TARGETS[call] in ALLOWED[state]
+    return transaction
+
+
+@pytest.mark.parametrize(
+    ("state", "call"), [pair for pair in itertools.product(S, CALLS) if pair != (S.UNINITIALIZED, "ended")]
+)
+def test_every_call_in_every_state(state: TransactionState, call: str) -> None:
+    transaction = in_state(state)
+    allowed = call in POSSIBLE[state]
     if allowed:
         getattr(transaction, call)()
         assert transaction.state is TARGETS.get(call, state)
@@ -48,6 +61,86 @@ def test_every_call_in_every_state(state: TransactionState, call: str) -> None:
             getattr(transaction, call)()
         assert raised.value is not transaction.error
         assert transaction.state is state
+
+
+@pytest.mark.parametrize(
+    ("state", "advice"),
+    [
+        (S.UNINITIALIZED, "not initialized: call init_transactions() first"),
+        (S.READY, "ready: call begin_transaction() first"),
+        (S.IN_TRANSACTION, "in a transaction: commit or abort the open transaction first"),
+        (
+            S.PREPARED,
+            "done with its transaction, which somebody else may end: commit or abort the prepared transaction first",
+        ),
+        (S.COMMITTING, "committing: wait for commit_transaction() to return"),
+        (
+            S.COMMIT_UNSURE,
+            "not sure whether its transaction is committed: "
+            "the last commit_transaction() was broken off and must be called again",
+        ),
+        (S.ABORTING, "aborting: wait for abort_transaction() to return"),
+        (
+            S.ABORT_UNFINISHED,
+            "not done with aborting its transaction: "
+            "the last abort_transaction() was broken off and must be called again",
+        ),
+    ],
+)
+def test_who_calls_at_the_wrong_time_is_told_what_to_do(state: TransactionState, advice: str) -> None:
+    transaction = in_state(state)
+    if state is S.READY:
+        with pytest.raises(TransactionStateError) as raised:
+            transaction.prepare()
+        assert raised.value.message == f"prepare_transaction is not possible while the producer is {advice}"
+    else:
+        with pytest.raises(TransactionStateError) as raised:
+            transaction.begin()
+        assert raised.value.message == f"begin_transaction is not possible while the producer is {advice}"
+
+
+@pytest.mark.parametrize("state", [state for state in S if state is not S.FATAL_ERROR])
+def test_a_fatal_error_ends_any_state_and_another_does_not_replace_it(state: TransactionState) -> None:
+    transaction = in_state(state)
+    fatal = ProducerFencedError()
+    transaction.fail(fatal)
+    transaction.fail(ProducerFencedError("another one"))
+    assert transaction.state is S.FATAL_ERROR and transaction.error is fatal and not transaction.needs_new_epoch
+    assert transaction.gives_up_records is fatal
+
+
+@pytest.mark.parametrize("state", [state for state in S if state is not S.FATAL_ERROR])
+def test_an_error_that_can_be_mended_is_the_reason_if_the_transaction_could_have_been_committed(
+    state: TransactionState,
+) -> None:
+    transaction = in_state(state)
+    before = transaction.error
+    error = ClientError("later")
+    transaction.fail(error)
+    is_reason = state in (S.IN_TRANSACTION, S.COMMITTING)
+    assert transaction.state is (S.ABORTABLE_ERROR if is_reason else state)
+    assert transaction.error is (error if is_reason else before) and transaction.needs_new_epoch
+
+
+def test_offsets_alone_are_something_to_end() -> None:
+    transaction = in_state(S.IN_TRANSACTION)
+    assert not transaction.has_begun_at_coordinator
+    transaction.has_offsets = True
+    assert transaction.has_begun_at_coordinator
+    transaction.added({PARTITION})
+    transaction.ended_at_coordinator()
+    assert not transaction.has_begun_at_coordinator and transaction.partitions == set()
+
+
+def test_a_commit_that_is_under_way_is_not_taken_for_broken_off_by_who_begins_or_prepares() -> None:
+    transaction = in_state(S.IN_TRANSACTION)
+    transaction.start_commit()
+    for call in (transaction.begin, transaction.prepare):
+        with pytest.raises(TransactionStateError, match=r"wait for commit_transaction\(\) to return"):
+            call()
+    transaction.ended()
+    transaction.broken_off()
+    assert transaction.state is S.READY, "it has ended"
 
 
 @example(["initialized", "begin", "start_commit", "write", "initialized"])
