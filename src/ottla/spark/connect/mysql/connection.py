@@ -102,9 +102,9 @@ def _as_database_error(error: Exception, where: str) -> DatabaseError:
     return (DatabaseAwayError if passing and not distrusted else DatabaseError)(f"{where}: {text}")
 
 
-def _code_and_text(error: Exception) -> tuple[int, str]:
+def _code_and_text(error: Exception) -> tuple[int | None, str]:
     match error.args:
         case (int(code), text, *_):
             return code, f"{text} ({code})"
         case _:
-            return 0, str(error) or type(error).__name__
+            return None, str(error) or type(error).__name__
