@@ -59,18 +59,18 @@ def test_a_block_that_fails_is_rolled_back_and_the_connection_closed(server: Ser
 def test_a_connection_that_is_gone_is_closed_too(server: Server) -> None:
     server.fails("INSERT", pymysql.OperationalError(2013, "Lost connection"))
     server.fails("ROLLBACK", pymysql.InterfaceError(0, ""))
-    with pytest.raises(DatabaseAwayError, match=r"^mysql://u@h/d: Lost connection \(2013\)$"):
-        with connected(ADDRESS) as connection:
-            connection.query("INSERT")
+    words = r"^mysql://u@h/d: Lost connection \(2013\)$"
+    with pytest.raises(DatabaseAwayError, match=words), connected(ADDRESS) as connection:
+        connection.query("INSERT")
     assert server.statements == ["INSERT", "ROLLBACK", "CLOSE"]
 
 
 @pytest.mark.parametrize("when", ["connect", "ISOLATION"])
 def test_no_connection(server: Server, when: str) -> None:
     server.fails(when, pymysql.OperationalError(1045, "Access denied"))
-    with pytest.raises(DatabaseError, match=r"^no connection to mysql://u@h/d: Access denied \(1045\)$"):
-        with connected(ADDRESS):
-            pytest.fail("nobody is connected")
+    words = r"^no connection to mysql://u@h/d: Access denied \(1045\)$"
+    with pytest.raises(DatabaseError, match=words), connected(ADDRESS):
+        pytest.fail("nobody is connected")
 
 
 PASSING = {

@@ -97,7 +97,7 @@ def test_a_table_without_transactions_cannot_be_written_to(server: Server, sessi
         obstacle = session.obstacle("s.t", ["id"], keys)
         assert obstacle is not None and "kept by MyISAM" in obstacle
         assert "ALTER TABLE `s`.`t` ENGINE = InnoDB" in obstacle
-    with pytest.raises(DatabaseError, match="ottla_progress is kept by MyISAM, .* ALTER TABLE ottla_progress ENGINE"):
+    with pytest.raises(DatabaseError, match=r"ottla_progress is kept by MyISAM, .* ALTER TABLE ottla_progress ENGINE"):
         session.claim("s")
 
 

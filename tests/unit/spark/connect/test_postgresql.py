@@ -60,13 +60,13 @@ def test_a_transaction(server: Server, read_only: Any, first: list[str]) -> None
 
 def test_errors_say_where_and_no_password(server: Server) -> None:
     server.fails("connect", psycopg.OperationalError(" refused\n"))
-    with pytest.raises(DatabaseError, match="^no connection to postgresql://u@h/d: refused$"):
-        with PostgresDatabase(URL).transaction():
-            pytest.fail("nobody is connected")
+    words = r"^no connection to postgresql://u@h/d: refused$"
+    with pytest.raises(DatabaseError, match=words), PostgresDatabase(URL).transaction():
+        pytest.fail("nobody is connected")
     server.fails("DELETE", psycopg.errors.UndefinedTable("no table\n"))
-    with pytest.raises(DatabaseError, match="^postgresql://u@h/d: no table$"):
-        with PostgresDatabase(URL).transaction() as session:
-            session.run("DELETE FROM t")
+    words = r"^postgresql://u@h/d: no table$"
+    with pytest.raises(DatabaseError, match=words), PostgresDatabase(URL).transaction() as session:
+        session.run("DELETE FROM t")
     assert server.told[-2:] == ["ROLLBACK", "CLOSE"]
 
 
