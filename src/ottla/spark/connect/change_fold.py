@@ -93,10 +93,9 @@ class ChangeFold:
             yield self._update(tuple(row), [row], [old])
             return
         state = self._pending.get(key)
+        whole = False
         if state is not None and state.row is not None:
             row, whole = state.row | row, state.whole
-        else:
-            whole = row.keys() >= self._names
         self._pending[key] = _State(row, whole or row.keys() >= self._names)
 
     def _flush(self) -> Iterator[Step]:

@@ -64,7 +64,8 @@ class ChangeDecoder:
         self._primary_keys = primary_keys or {}
         self._relations: dict[int, Relation] = {}
         self._begin: Begin | None = None
-        self._seq = 0
+        self._seq: int
+        """Of the next change of the transaction."""
 
     def feed(self, message: Message | None) -> list[ChangeRow]:
         match message:

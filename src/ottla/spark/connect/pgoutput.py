@@ -154,9 +154,10 @@ class _Cursor:
 
     def text(self) -> str:
         """A string that ends with a zero byte."""
-        end = self._data.find(b"\0", self._position)
-        if end < 0:
-            raise self._truncated()
+        try:
+            end = self._data.index(b"\0", self._position)
+        except ValueError:
+            raise self._truncated() from None
         value = self._decode(self._data[self._position : end])
         self._position = end + 1
         return value

@@ -112,3 +112,18 @@ def test_digits_are_kept() -> None:
 def test_changes_that_cannot_be_applied(bad: Change, words: str) -> None:
     with pytest.raises(ChangeError, match=words):
         steps(bad)
+
+
+def test_a_row_that_came_whole_is_inserted_even_if_not_all_columns_are_published() -> None:
+    (step,) = steps(change("insert", {"id": 1, "name": "a"}), change("update", {"id": 1, "name": "b"}))
+    assert step.statement.startswith("INSERT INTO") and step.rows == [[1, "b"]]
+
+
+def test_a_row_that_became_whole_bit_by_bit_is_inserted() -> None:
+    (step,) = steps(change("update", {"id": 1, "name": "a"}), change("update", {"id": 1, "note": "b"}))
+    assert step.statement.startswith("INSERT INTO") and step.rows == [[1, "a", "b"]]
+
+
+def test_what_is_known_of_a_row_is_not_enough_to_make_it() -> None:
+    (step,) = steps(change("update", {"id": 1, "name": "a"}))
+    assert step.statement.startswith("UPDATE") and step.rows == [[1, "a", 1]]

@@ -97,8 +97,39 @@ def test_a_value_that_lies_about_its_size_is_refused(size: str) -> None:
     assert parse_message(bytes.fromhex("49000040004e000174000000026161")) == Insert(16384, ("aa",))
 
 
-def test_what_changes_no_row_is_passed_over() -> None:
-    assert parse_message(b"O" + bytes(8) + b"elsewhere\0") is None
+@pytest.mark.parametrize("kind", [b"O", b"Y", b"M"])
+def test_what_changes_no_row_is_passed_over(kind: bytes) -> None:
+    assert parse_message(kind + bytes(8) + b"elsewhere\0") is None
+
+
+def test_a_text_may_be_empty() -> None:
+    assert parse_message(bytes.fromhex("49000040004e00017400000000")) == Insert(16384, ("",))
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("49 00004000 58 0001 6e", "a new row marked 'X', not 'N'"),
+        ("55 00004000 58 0001 6e", "a new row marked 'X', not 'N'"),
+        ("55 00004000 4b 0001 6e 58 0001 6e", "a new row marked 'X', not 'N'"),
+        ("44 00004000 58 0001 6e", "a deleted row marked 'X', not 'K' or 'O'"),
+        ("42 0000000000000000 7fffffffffffffff 00000001", "9223372036854775807 microseconds from 2000 is no time"),
+        ("5a 00000000", "unknown message 'Z': only protocol version 1"),
+    ],
+)
+def test_what_is_no_message(message: str, words: str) -> None:
+    with pytest.raises(PgOutputError, match=words):
+        parse_message(bytes.fromhex(message))
+
+
+def test_a_whole_row_that_is_gone() -> None:
+    gone = Delete(16384, old_key=None, before=("2", None))
+    assert parse_message(bytes.fromhex("44000040004f00027400000001326e")) == gone
+
+
+def test_the_system_schema_is_sent_without_a_name() -> None:
+    found = parse_message(bytes.fromhex("5200000001 00 7400 64 0000"))
+    assert found == Relation(1, "pg_catalog", "t", "d", ())
 
 
 def test_binary_values_are_refused_with_advice() -> None:
@@ -211,9 +242,16 @@ def test_transactions_of_earlier_batches_are_left_out() -> None:
     assert len(changes(Insert(1, ROW), decoder=ChangeDecoder(start_lsn=BEGIN.commit_lsn))) == 1
 
 
+def test_changes_are_counted_from_the_beginning_of_their_transaction() -> None:
+    rows = changes(Insert(1, ROW), Insert(1, ROW), COMMIT, BEGIN, Insert(1, ROW))
+    assert [row.seq for row in rows] == [0, 1, 0]
+
+
 def test_messages_out_of_order_are_refused() -> None:
     with pytest.raises(PgOutputError, match="outside of a transaction"):
         ChangeDecoder().feed(Insert(1, ROW))
+    with pytest.raises(PgOutputError, match="outside of a transaction"):
+        changes(COMMIT, Insert(1, ROW))
     with pytest.raises(PgOutputError, match="not described"):
         [ChangeDecoder().feed(BEGIN), changes(Insert(2, ROW))]
     with pytest.raises(PgOutputError, match="2 values"):
