@@ -75,7 +75,7 @@ class PgColumn(NamedTuple):
 
 def _decimal(modifier: int) -> DataType:
     """A numeric without limits becomes what Spark's own JDBC source makes of it."""
-    if modifier < 0:
+    if modifier == -1:
         return DecimalType(38, 18)
     precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
     # Scales are 11 bits with a sign, and Spark has none below zero.

@@ -191,12 +191,23 @@ def test_files_to_write(tmp_path: Path) -> None:
     ):
         with pytest.raises(SpecError, match=words):
             writer.writer(wrong, flow=SimpleNamespace(mode=mode, name="f"))  # type: ignore[arg-type]
+    assert "there is no option 'formt'" in refused(FilesSink.from_section, path="out", format="text", formt="json")
     assert text.check() == []
     assert sink.check() == []
     (tmp_path / "file").touch()
     taken = FilesSink.from_section(section(path=str(tmp_path / "file"), format="text"))
     assert [problem.message for problem in taken.check()] == [f"part x: {tmp_path / 'file'} is a file, not a directory"]
     assert FilesSink.from_section(section(path="s3://b/out", format="text")).check() == []
+
+
+def test_a_directory_that_spark_keeps_a_list_in_cannot_get_another_query(tmp_path: Path) -> None:
+    sink = FilesSink.from_section(section(path=str(tmp_path), format="text"))
+    assert sink.obstacle_to_move() is None
+    (tmp_path / "_spark_metadata").mkdir()
+    told = sink.obstacle_to_move()
+    assert told is not None and f"the files in {tmp_path} are listed by batch" in told
+    elsewhere = FilesSink.from_section(section(path="s3://b/out", format="text"))
+    assert elsewhere.obstacle_to_move() is not None, "nobody can see whether there is a list"
 
 
 CHANGED = StructType([StructField(name, StringType()) for name in ("op", "key", "before", "after")])

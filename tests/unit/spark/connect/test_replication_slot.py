@@ -140,10 +140,12 @@ def test_where_the_last_whole_transaction_ends(
 def test_a_slot_that_is_in_use_is_waited_for(
     connection: Any, slot: ReplicationSlot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(replication_slot.time, "sleep", pauses.append)
     connection.answers["_peek_"] = [(3, None)]
     connection.in_use = 2
     assert slot.last_commit_end(None, 9) == (3, None)
-    assert connection.in_use == 0
+    assert (connection.in_use, len(pauses)) == (0, 2)
     monkeypatch.setattr(replication_slot, "_IN_USE_WAIT_S", -1)
     connection.in_use = 1
     with pytest.raises(DatabaseError, match="the slot is active: two queries cannot share a slot"):

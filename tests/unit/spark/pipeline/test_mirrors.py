@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ottla.spark.pipeline import Pipeline
+import ottla
+from ottla.spark.mirror.data_source import MirrorDataSource
+from ottla.spark.pipeline import Pipeline, mirrors
 from ottla.spark.pipeline.builder import build_model
 from ottla.spark.pipeline.mirrors import MirrorSink, MirrorSource
 from ottla.spark.pipeline.model import Model
-from ottla.spark.pipeline.problems import SpecError
+from ottla.spark.pipeline.problems import Problem, SpecError
 from ottla.spark.pipeline.yaml_file import read_yaml
+from tests.unit.spark.pipeline.plain_columns import Frame, use_plain_columns
 
 WHOLE = """\
 name: dr
@@ -121,3 +127,119 @@ def test_names_of_mirrors_are_names(tmp_path: Path) -> None:
 def test_names_are_not_shared(tmp_path: Path) -> None:
     both = WHOLE.replace("  plain:\n", "  west.to.east:\n")
     assert any("its name is also that of a flow" in problem for problem in problems_of(tmp_path, both))
+
+
+class Spark:
+    """Reads these records, and notes with which options."""
+
+    def __init__(self, *records: dict[str, Any]) -> None:
+        self._records = records
+        self.registered: list[object] = []
+        self.dataSource = SimpleNamespace(register=self.registered.append)
+        self.told: dict[str, str] = {}
+
+    def options(self, **options: str) -> Spark:
+        self.told = options
+        return self
+
+    def load(self) -> Frame:
+        return Frame(*self._records)
+
+
+def header(key: str, value: bytes) -> dict[str, object]:
+    return {"key": key, "value": value}
+
+
+ORIGIN = "ottla.mirror.origin"
+RECORD = {"topic": "orders", "partition": 1, "offset": 7, "key": b"k", "value": b"v", "timestamp": 5, "headers": None}
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
+    """The ids of clusters by their address."""
+    ids: dict[str, str | None] = {"west:9092": "W", "east:9092": "E"}
+
+    def admin_for(settings: Mapping[str, str]) -> Any:
+        described = SimpleNamespace(cluster_id=ids[settings["bootstrap.servers"]])
+        return SimpleNamespace(describe_cluster=lambda: described)
+
+    use_plain_columns(monkeypatch, mirrors)
+    monkeypatch.setattr(mirrors, "admin_for", admin_for)
+    monkeypatch.setattr(mirrors, "stream_reader", lambda spark, name: spark)
+    return ids
+
+
+def copied(tmp_path: Path, flow: str, *records: dict[str, Any]) -> tuple[Spark, list[Any]]:
+    """What becomes of records of the mirror's source."""
+    spark = Spark(*records)
+    model = model_of(tmp_path, WHOLE)
+    part = model.sources[model.flows[flow].origin].part
+    frame: Any = part.load(spark)  # type: ignore[arg-type]
+    assert spark.registered == [MirrorDataSource]
+    return spark, frame.rows
+
+
+def test_a_copy_is_the_record_with_its_origin(tmp_path: Path, clusters: object) -> None:
+    spark, (bare, traced) = copied(tmp_path, "plain", RECORD, {**RECORD, "headers": [header("trace", b"1")]})
+    assert bare == {**RECORD, "headers": [header(ORIGIN, b"E")]}
+    assert traced["headers"] == [header("trace", b"1"), header(ORIGIN, b"E")]
+    assert spark.told["startingOffsets"] == "latest"
+
+
+def test_what_came_from_the_target_does_not_go_back_to_it(tmp_path: Path, clusters: object) -> None:
+    origins = (b"W", b"E", b"N")
+    _, rows = copied(tmp_path, "plain", *({**RECORD, "headers": [header(ORIGIN, origin)]} for origin in origins))
+    assert [row["headers"] for row in rows] == [[header(ORIGIN, b"E")], [header(ORIGIN, b"N")]], (
+        "the first origin stays"
+    )
+    _, rows = copied(tmp_path, "plain", {**RECORD, "headers": [header("another", b"W")]})
+    assert len(rows) == 1
+
+
+def test_copies_under_other_names_need_no_origin(tmp_path: Path, clusters: object) -> None:
+    _, (copy,) = copied(tmp_path, "west-to-east", RECORD)
+    assert copy == {**RECORD, "topic": "west.orders"}
+    _, rows = copied(tmp_path, "west-to-east", {**RECORD, "headers": [header(ORIGIN, b"E")]})
+    assert rows == []
+
+
+def test_a_cluster_without_an_id(tmp_path: Path, clusters: dict[str, str | None]) -> None:
+    clusters["east:9092"] = None
+    with pytest.raises(ottla.errors.ClientError, match="the cluster at east:9092 has no id"):
+        copied(tmp_path, "plain", RECORD)
+
+
+@pytest.mark.parametrize(("flow", "asked", "key"), [("plain", ["orders"], "topics"), ("west-to-east", [], "from")])
+def test_topics_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flow: str, asked: list[str], key: str
+) -> None:
+    model = model_of(tmp_path, WHOLE)
+    source = model.sources[model.flows[flow].origin]
+
+    def find(options: Mapping[str, str], topics: list[str]) -> list[str]:
+        assert options["kafka.bootstrap.servers"] == ("east:9092" if flow == "plain" else "west:9092")
+        assert topics == asked
+        return ["not there"]
+
+    monkeypatch.setattr(mirrors, "find_missing_topics", find)
+    (problem,) = source.part.check()
+    assert isinstance(problem, Problem)
+    assert problem.place == source.section.place_of(key)
+    assert problem.message.endswith("not there")
+
+
+def test_what_a_mirror_asks_of_its_source(tmp_path: Path, clusters: object) -> None:
+    spark, _ = copied(tmp_path, "west-to-east", RECORD)
+    told = {name: spark.told[name] for name in spark.told if not name.startswith("mirror.")}
+    assert told.pop("subscribePattern").endswith("(?:(?:shop.*))")
+    assert told == {
+        "kafka.bootstrap.servers": "west:9092",
+        "kafka.fetch.max.bytes": "70000",
+        "kafka.isolation.level": "read_committed",
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "500",
+        "includeHeaders": "true",
+        "failOnDataLoss": "false",
+    }
+    spark, _ = copied(tmp_path, "plain", RECORD)
+    assert (spark.told["maxOffsetsPerTrigger"], spark.told["failOnDataLoss"]) == ("1000000", "true")
