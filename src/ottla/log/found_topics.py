@@ -86,7 +86,7 @@ def find_topics(paths: list[Path]) -> FoundTopics:
             )
         )
     stored = (_next_producer_id(directory) for partitions in found.values() for directory in partitions.values())
-    return FoundTopics(topics, unknown, max(0 if kraft is None else kraft.next_producer_id, *stored, 0, 0))
+    return FoundTopics(topics, unknown, max([0 if kraft is None else kraft.next_producer_id, *stored]))
 
 
 def _topic_id(name: str, partitions: dict[int, Path]) -> Uuid:
@@ -120,7 +120,7 @@ def _next_producer_id(directory: Path) -> int:
     following = 0
     for path in find_snapshots(directory).values():
         with suppress(OttlaError):
-            following = max(following, *(entry.producer_id + 1 for entry in decode_snapshot(path.read_bytes())), 0, 0)
+            following = max([following, *(entry.producer_id + 1 for entry in decode_snapshot(path.read_bytes()))])
     return following
 
 

@@ -339,3 +339,92 @@ def test_timestamps_and_offsets_of_a_time_index_rise(
     else:
         with pytest.raises(CorruptIndexError):
             index.check()
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_possible"),
+    [
+        ([], True),
+        ([(0, 1)], True),
+        ([(-1, 1)], False),
+        ([(5, 0)], False),
+        ([(5, 99)], True),
+        ([(5, 100)], False),
+        ([(5, 3), (6, 4)], True),
+        ([(5, 3), (6, 99)], True),
+        ([(5, 3), (6, 100)], False),
+        ([(5, 3), (5, 4)], False),
+        ([(5, 3), (6, 3)], False),
+        ([(5, 3), (4, 4)], False),
+        ([(5, 3), (6, 2)], False),
+        ([(5, 3), (1, 1), (6, 4)], True),
+    ],
+)
+def test_entries_of_an_offset_index_rise_and_lie_within_their_log(
+    tmp_path: Path, entries: list[tuple[int, int]], is_possible: bool
+) -> None:
+    """No entry is made for the first batch; what lies between the first and the last entry is not looked at."""
+    path = tmp_path / "i.index"
+    path.write_bytes(b"".join(struct.pack(">ii", *entry) for entry in entries))
+    index = OffsetIndex(path, BASE, 800)
+    index.open_sealed()
+    if is_possible:
+        index.check(100)
+    else:
+        with pytest.raises(CorruptIndexError):
+            index.check(100)
+
+
+@pytest.mark.parametrize(
+    ("position", "before", "after"),
+    [(0, 0, 10), (10, 0, 10), (11, 10, 20), (20, 10, 20), (21, 20, 30), (30, 20, 30), (31, 30, None)],
+)
+def test_entries_around_a_position(offset_index: OffsetIndex, position: int, before: int, after: int | None) -> None:
+    assert (offset_index.last(), offset_index.first_at_or_after(0)) == (None, None)
+    for number in (10, 20, 30):
+        offset_index.append(BASE + number, number)
+    assert offset_index.last_before(position) == (BASE + before, before)
+    assert offset_index.first_at_or_after(position) == (None if after is None else (BASE + after, after))
+    assert offset_index.last() == (BASE + 30, 30)
+
+
+@pytest.mark.parametrize("kind", [OffsetIndex, TimeIndex])
+def test_a_sealed_index_takes_no_entries(tmp_path: Path, kind: type[OffsetIndex] | type[TimeIndex]) -> None:
+    index = kind(tmp_path / "i", BASE, 4096)
+    index.create()
+    index.seal()
+    assert not index.is_writable and index.path.stat().st_size == 0
+    with pytest.raises(CorruptIndexError, match="sealed"):
+        index.append(1, 1) if isinstance(index, OffsetIndex) else index.maybe_append(1, 1)
+    index.reopen_writable()
+    assert index.is_writable and index.size_bytes == 0
+
+
+def test_what_is_cut_off_before_it_was_written_is_written_when_it_comes_again(offset_index: OffsetIndex) -> None:
+    for number in range(1, 5):
+        offset_index.append(BASE + number, number)
+    offset_index.write_pending()
+    offset_index.truncate_to(BASE + 3)
+    assert offset_index.size_bytes == 16
+    offset_index.append(BASE + 8, 80)
+    offset_index.write_pending()
+    assert offset_index.path.read_bytes()[:24] == struct.pack(">6i", 1, 1, 2, 2, 8, 80)
+
+
+def test_an_index_that_is_larger_than_it_may_be_keeps_what_it_has_when_it_is_written_to_again(tmp_path: Path) -> None:
+    path = tmp_path / "i.index"
+    path.write_bytes(b"".join(struct.pack(">ii", number, number) for number in range(1, 6)))
+    index = OffsetIndex(path, BASE, 24)
+    index.open_sealed()
+    assert index.max_entries == 3
+    index.reopen_writable()
+    assert path.stat().st_size == 40
+    assert index.is_full and index.last() == (BASE + 5, 5)
+
+
+def test_a_released_index_has_no_entries_and_leaves_its_file(offset_index: OffsetIndex) -> None:
+    offset_index.append(BASE + 1, 1)
+    offset_index.seal()
+    offset_index.release()
+    assert (offset_index.entry_count, bytes(offset_index.entries())) == (0, b"")
+    assert offset_index.path.stat().st_size == 8

@@ -15,6 +15,8 @@ KEYS = [
     *(bytes(range(1, 250))[:size] for size in (1, 2, 6, 7, 8, 9, 16, 23, 24, 25)),
     *(b"long" * count for count in (127, 128, 129, 400)),
     *(b"k" * place + b"x" + b"k" * (40 - place) for place in range(41)),
+    *(b"k" * place + b"y" + b"k" * (44 - place) for place in range(45)),
+    *(b"z" * size for size in range(1, 33)),
     b"k" * 600 + b"x",
     b"x" + b"k" * 600,
 ]

@@ -47,6 +47,50 @@ def test_files_that_make_no_sense(epochs: LeaderEpochs, text: str) -> None:
         LeaderEpochs.load(epochs.path.parent)
 
 
+@pytest.mark.parametrize("text", ["0\n2\n3 5\n3 9\n", "0\n2\n2 9\n3 5\n"])
+def test_both_columns_rise(epochs: LeaderEpochs, text: str) -> None:
+    epochs.path.write_text(text)
+    with pytest.raises(CheckpointError, match="out of order at epoch 3"):
+        LeaderEpochs.load(epochs.path.parent)
+
+
+def test_of_epochs_that_begin_at_the_same_offset_all_but_the_last_have_written_nothing(epochs: LeaderEpochs) -> None:
+    epochs.path.write_text("0\n3\n2 5\n3 5\n4 7\n")
+    loaded = LeaderEpochs.load(epochs.path.parent)
+    assert loaded is not None
+    assert loaded.entries() == [(2, 5), (3, 5), (4, 7)]
+    assert loaded.epoch_for_offset(5) == 3
+    assert loaded.end_offset_for(2, 9) == (2, 5)
+
+
+def test_the_file_is_left_alone_where_nothing_changes(epochs: LeaderEpochs) -> None:
+    assign(epochs, (1, 5), (2, 10))
+    before = epochs.path.stat()
+    epochs.assign(2, 10)
+    epochs.assign(2, 15)
+    epochs.truncate_from_start(5)
+    epochs.truncate_from_start(3)
+    epochs.truncate_from_end(11)
+    epochs.take_over(LeaderEpochs(epochs.path, epochs.entries()))
+    assert epochs.path.stat() == before, "each change is another file"
+    assert epochs.entries() == [(1, 5), (2, 10)]
+    epochs.clear()
+    assert (epochs.entries(), epochs.latest, epochs.latest_epoch) == ([], None, -1)
+    assert epochs.path.read_text() == "0\n0\n"
+    emptied = epochs.path.stat()
+    epochs.clear()
+    assert epochs.path.stat() == emptied
+
+
+def test_what_another_one_knows_is_taken_over(epochs: LeaderEpochs) -> None:
+    other = assign(LeaderEpochs(epochs.path.with_name("other")), (1, 5), (2, 10))
+    assign(epochs, (1, 5))
+    epochs.take_over(other)
+    assert epochs.entries() == [(1, 5), (2, 10)]
+    other.clear()
+    assert (epochs.entries(), epochs.latest_epoch) == ([(1, 5), (2, 10)], 2)
+
+
 def test_no_file(tmp_path: Path) -> None:
     assert LeaderEpochs.load(tmp_path) is None
 

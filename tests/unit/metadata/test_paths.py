@@ -80,7 +80,12 @@ STATE = PartitionStateNode(leader=2, leader_epoch=7, isr=[2, 1], controller_epoc
             paths.decode_config,
             {"a": "1", "b": "2"},
         ),
-        (paths.encode_config_change("topics/t"), {"version": 2, "entity_path": "topics/t"}, None, None),
+        (
+            paths.encode_config_change("topics/t"),
+            {"version": 2, "entity_path": "topics/t"},
+            paths.decode_config_change,
+            "topics/t",
+        ),
         (paths.encode_cluster_id("x"), {"version": "1", "id": "x"}, paths.decode_cluster_id, "x"),
         (
             paths.encode_producer_id_block(2, 1000, 1999),
@@ -131,7 +136,24 @@ def test_names_that_could_be_mistaken_for_paths_are_quoted() -> None:
         (TopicNode.decode, b'{"partitions":{"2147483648":[1]}}', "its partitions are not lists by partition"),
         (TopicNode.decode, b'{"partitions":{"0":[2147483648]}}', "its partitions are not lists of numbers"),
         pytest.param(TopicNode.decode, b"[" * 100_000, "it is nested too deeply", id="nested"),
+        (TopicNode.decode, b'{"partitions":{"-1":[1]}}', "its partitions are not lists by partition"),
+        (TopicNode.decode, b'{"partitions":[[1]]}', "its partitions are not lists by partition"),
+        (TopicNode.decode, b'{"partitions":{"0":{"1":1}}}', "its partitions are not lists of numbers"),
+        (TopicNode.decode, b'{"partitions":{"0":[-2147483649]}}', "its partitions are not lists of numbers"),
+        (TopicNode.decode, b'{"partitions":{},"adding_replicas":{"0":1}}', "its adding_replicas are not lists of num"),
+        (TopicNode.decode, b'{"partitions":{},"topic_id":null}', "its topic_id is no text"),
         (PartitionStateNode.decode, b'{"leader":"--1","isr":[]}', "its leader is no whole number"),
+        (PartitionStateNode.decode, b'{"leader":-2147483649,"isr":[]}', "its leader is no whole number of 32 bits"),
+        (paths.decode_controller_epoch, b"-2147483649", "is no whole number of 32 bits"),
+        (paths.decode_controller_epoch, b"7 ", "is no whole number"),
+        (paths.decode_producer_id_block, b'{"block_start":-9223372036854775809}', "its block_start is no whole number"),
+        (paths.decode_producer_id_block, b'{"block_start":"0","block_end":9223372036854775808}', "its block_end is no"),
+        (paths.decode_cluster_id, b'{"id":"\\ud800"}', "its id is no text"),
+        (paths.decode_cluster_id, b'{"id":"a\\udfffb"}', "its id is no text"),
+        (paths.decode_config, b'{"config":{"\\ud800":"a"}}', "its config is no object of texts"),
+        (paths.decode_config, b'{"config":["a"]}', "its config is no object of texts"),
+        (BrokerNode.decode, b'{"endpoints":["SSL://h:1",7]}', "its endpoints are no list of texts"),
+        (BrokerNode.decode, b'{"endpoints":["SSL://h:"]}', "is no address"),
         (PartitionStateNode.decode, b'{"leader":2147483648,"isr":[]}', "its leader is no whole number"),
         (BrokerNode.decode, b'{"endpoints":5}', "its endpoints are no list of texts"),
         (BrokerNode.decode, b'{"endpoints":["SSL://h:1"],"rack":7}', "its rack is no text"),
@@ -225,3 +247,60 @@ def test_nodes_of_older_versions_are_read() -> None:
     assert paths.decode_config_change(b'{"version":1,"entity_type":"topics","entity_name":"t"}') == "topics/t"
     assert paths.decode_controller(b'{"version":1,"brokerid":3,"timestamp":"5"}') == 3
     assert paths.decode_config(b"") == {}
+
+
+def test_a_broker_in_all_its_fields() -> None:
+    endpoints = [(Endpoint("INTERNAL", "::1", 9093), "SSL"), (Endpoint("CLIENTS", "h", 9092), "PLAINTEXT")]
+    assert json.loads(BrokerNode(endpoints, None).encode(5)) == {
+        "version": 5,
+        "host": "h",
+        "port": 9092,
+        "jmx_port": -1,
+        "timestamp": "5",
+        "endpoints": ["INTERNAL://[::1]:9093", "CLIENTS://h:9092"],
+        "listener_security_protocol_map": {"INTERNAL": "SSL", "CLIENTS": "PLAINTEXT"},
+        "features": {},
+    }
+    assert BrokerNode.decode(BrokerNode(endpoints, "", 0).encode(5)) == BrokerNode(endpoints, "", 0, False)
+
+
+MIN = -(2**31)
+
+
+@pytest.mark.parametrize(
+    ("decode", "data", "value"),
+    [
+        (PartitionStateNode.decode, {"leader": MIN, "leader_epoch": "-1", "isr": [], "controller_epoch": 2**31 - 1},
+         PartitionStateNode(MIN, -1, [], 2**31 - 1)),
+        (TopicNode.decode, {"partitions": {"0": [0], str(2**31 - 1): [2**31 - 1, 0]}},
+         TopicNode(NIL_UUID, {0: [0], 2**31 - 1: [2**31 - 1, 0]}, {}, {})),
+        (TopicNode.decode, {"partitions": {}}, TopicNode(NIL_UUID, {}, {}, {})),
+        (TopicNode.decode, {"partitions": {}, "removing_replicas": {"0": [-(2**31)]}},
+         TopicNode(NIL_UUID, {}, {}, {0: [-(2**31)]})),
+        (paths.decode_controller_epoch, 2**31 - 1, 2**31 - 1),
+        (paths.decode_controller_epoch, -(2**31), -(2**31)),
+        (paths.decode_producer_id_block, {"block_start": str(-(2**63)), "block_end": 2**63 - 1}, (-(2**63), 2**63 - 1)),
+        (paths.decode_cluster_id, {"id": "\ud7ff\ue000"}, "\ud7ff\ue000"),
+        (BrokerNode.decode, {"endpoints": ["A://h:65535"], "rack": None, "first_epoch": 2**63 - 1, "clean_shutdown": 1},
+         BrokerNode([(Endpoint("A", "h", 65535), "A")], None, 2**63 - 1, False)),
+        (BrokerNode.decode, {"endpoints": ["A://h:0"], "listener_security_protocol_map": {"B": "SSL"}},
+         BrokerNode([(Endpoint("A", "h", 0), "A")], None, None, False)),
+        (BrokerNode.decode, {"endpoints": []}, BrokerNode([], None)),
+    ],
+)  # fmt: skip
+def test_what_is_just_allowed_is_read(decode: Callable[[bytes], Any], data: object, value: object) -> None:
+    assert decode(json.dumps(data).encode()) == value
+
+
+def test_parents_come_before_their_children_and_nothing_is_missing_that_brokers_rely_on() -> None:
+    known = list(paths.PERSISTENT_PATHS)
+    for number, path in enumerate(known):
+        above = path.rpartition("/")[0]
+        assert not above or above in known[:number]
+    listed_by_kafka = {
+        "/consumers", "/brokers/ids", "/brokers/topics", "/config/changes", "/admin/delete_topics", "/brokers/seqid",
+        "/isr_change_notification", "/latest_producer_id_block", "/log_dir_event_notification", "/config/topics",
+        "/config/clients", "/config/users", "/config/brokers", "/config/ips",
+    }  # fmt: skip
+    parents = {"/brokers", "/config", "/admin", "/cluster"}
+    assert set(known) == listed_by_kafka | parents
