@@ -102,3 +102,25 @@ def test_nothing_is_refused_that_has_no_fault() -> None:
     for verdict in (Verdict.PLAIN, Verdict.SPECIAL):
         with pytest.raises(ValueError, match=verdict.name):
             AppendRules(LogConfig()).refusal(verdict, PLAIN, SIZE)
+
+
+def test_what_is_reported_even_of_a_batch_with_a_wrong_checksum() -> None:
+    assert {verdict for verdict in Verdict if verdict.precedes_checksum} == {
+        Verdict.FOREIGN_FORMAT,
+        Verdict.CUT_SHORT,
+        Verdict.NOT_ALONE,
+        Verdict.HAS_OFFSET,
+        Verdict.TOO_LARGE,
+    }
+
+
+@pytest.mark.parametrize(("timestamp", "verdict"), [(NOW_MS + 50, Verdict.PLAIN), (NOW_MS + 51, Verdict.SPECIAL)])
+def test_a_batch_from_too_far_in_the_future_needs_a_closer_look(timestamp: int, verdict: Verdict) -> None:
+    assert judge({"max_timestamp": timestamp}, message_timestamp_after_max_ms=50) is verdict
+
+
+def test_whatever_length_a_batch_claims_it_is_cut_or_not_alone() -> None:
+    for length in (-1, 0, 48, SIZE - 11, SIZE):
+        assert judge({"batch_length": length}) is Verdict.CUT_SHORT
+    for length in (49, SIZE - 13):
+        assert judge({"batch_length": length}) is Verdict.NOT_ALONE

@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.log import lookup
 from ottla.log.config import LOG_APPEND_TIME
 from ottla.log.partition_log import PartitionLog
+from ottla.log.segment import Segment
+from ottla.log.transaction_index import AbortedTransaction
+from ottla.records.batch import BatchHeader
 from ottla.records.builder import build_batch
 from ottla.records.compression import Codec
 from tests.unit.log.samples import FRESH_LOG, NOW_MS, MakeLog, append, batch, read_all, reopen
@@ -55,6 +59,122 @@ def test_like_a_linear_scan(make_log: MakeLog, batches: Timestamps, start: int, 
     assert newest is not None
     assert newest[:2] == max_by_scan(log)
     assert newest.leader_epoch == 3
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=FRESH_LOG)
+@given(
+    batches=st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=4), min_size=1, max_size=10),
+    data=st.data(),
+)
+def test_any_part_of_a_log_like_a_linear_scan(make_log: MakeLog, batches: Timestamps, data: st.DataObject) -> None:
+    log = make_log(index_interval_bytes=100, segment_bytes=400, segment_ms=10**9)
+    fill(log, batches)
+    records = read_all(log)
+    for _ in range(8):
+        start = data.draw(st.integers(0, len(records)))
+        end = data.draw(st.integers(start, len(records)))
+        timestamp = data.draw(st.integers(-1, 13))
+        within = records[start:end]
+        expected = next(((r.timestamp, r.offset, 3) for r in within if r.timestamp >= timestamp), None)
+        assert lookup.find_by_timestamp(log.segments, timestamp, start, end) == expected
+        newest = max(within, key=lambda r: (r.timestamp, -r.offset), default=None)
+        assert lookup.find_max_timestamp(log.segments, start, end) == (
+            None if newest is None else (newest.timestamp, newest.offset, 3)
+        )
+
+
+def looked_into(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The positions of the batches whose records are looked at from now on."""
+    positions: list[int] = []
+    batch_at = Segment.batch_at
+
+    def counted(segment: Segment, position: int, header: BatchHeader) -> bytes:
+        positions.append(position)
+        return batch_at(segment, position, header)
+
+    monkeypatch.setattr(Segment, "batch_at", counted)
+    return positions
+
+
+def test_batches_that_cannot_hold_it_are_not_looked_into(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(log, [[100, 101], [90, 91], [110, 111], [120, 121]])
+    size = log.size_bytes // 4
+    positions = looked_into(monkeypatch)
+    assert lookup.find_by_timestamp(log.segments, 91, 2, 8) == (91, 3, 3)
+    assert lookup.find_by_timestamp(log.segments, 111, 0, 8) == (111, 5, 3)
+    assert lookup.find_by_timestamp(log.segments, 120, 0, 6) is None
+    assert lookup.find_by_timestamp(log.segments, 122, 0, 8) is None
+    assert [position // size for position in positions] == [1, 2]
+    positions.clear()
+    assert lookup.find_max_timestamp(log.segments, 0, 8) == (121, 7, 3)
+    assert [position // size for position in positions] == [3], "the index tells which one it is"
+    positions.clear()
+    assert lookup.find_max_timestamp(log.segments, 0, 4) == (101, 1, 3)
+    assert [position // size for position in positions] == [3, 0]
+
+
+def test_segments_that_hold_nothing_younger_are_not_looked_into(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = make_log()
+    for timestamps in ([100], [102], [101], [102]):
+        fill(log, [timestamps])
+        log.roll(now_ms=NOW_MS)
+    assert log.find_max_timestamp() == (102, 1, 3)
+    assert lookup.find_max_timestamp(log.segments, 2, 4) == (102, 3, 3)
+    headers: list[int] = []
+    header_at = Segment.header_at
+
+    def counted(segment: Segment, position: int) -> BatchHeader:
+        headers.append(segment.base_offset)
+        return header_at(segment, position)
+
+    monkeypatch.setattr(Segment, "header_at", counted)
+    assert log.find_max_timestamp() == (102, 1, 3)
+    assert set(headers) == {1, 3}
+
+
+@pytest.mark.parametrize(("count", "is_asked"), [(16, False), (17, True)])
+def test_the_end_of_what_was_read_is_asked_for_only_where_many_were_aborted(
+    log: PartitionLog, count: int, is_asked: bool
+) -> None:
+    index = log.segments.active.transaction_index
+    for number in range(count):
+        index.append(AbortedTransaction(count - number, 10 * number, 10 * number + 5, 10 * number + 6))
+    asked: list[int] = []
+
+    def narrower_end(end_offset: int) -> int:
+        asked.append(end_offset)
+        return end_offset
+
+    def producers(start_offset: int, end_offset: int, narrower: int) -> list[int]:
+        found = lookup.aborted_transactions(log.segments, start_offset, end_offset, lambda: narrower_end(narrower))
+        return [count - transaction.producer_id for transaction in found]
+
+    assert producers(0, 40, 20) == ([0, 1] if is_asked else [0, 1, 2, 3])
+    assert producers(0, 20, 40) == [0, 1]
+    assert bool(asked) is is_asked
+    assert len(lookup.aborted_transactions(log.segments, 0, 40)) == 4
+
+
+def test_aborted_transactions_come_by_their_first_offsets(log: PartitionLog) -> None:
+    index = log.segments.active.transaction_index
+    index.append(AbortedTransaction(1, 5, 8, 2))
+    index.append(AbortedTransaction(2, 2, 9, 10))
+    found = lookup.aborted_transactions(log.segments, 0, 10)
+    assert [transaction.first_offset for transaction in found] == [2, 5]
+
+
+def test_where_what_was_read_ends_is_told_by_the_index(make_log: MakeLog) -> None:
+    log = make_log(index_interval_bytes=0)
+    fill(log, [[100], [101, 102], [103]])
+    segment = log.segments.active
+    first, second, third = (position for position, _ in segment.headers())
+    ends = [lookup.end_of_bytes(segment, end, 99) for end in (first, second, second + 1, third, third + 1)]
+    assert ends == [1, 1, 3, 3, 99]
+    segment.offset_index.truncate_to(0)
+    segment.offset_index.append(0, second)
+    assert lookup.end_of_bytes(segment, second, 99) == 99, "the index is damaged"
 
 
 def test_empty_log(log: PartitionLog) -> None:
