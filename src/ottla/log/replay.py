@@ -86,7 +86,7 @@ def _headers_before(offset: int, segments: SegmentSet) -> Iterator[list[BatchHea
     for segment in reversed(segments.up_to(segments.number_of(offset)).all()):
         end = segment.position_of(offset)
         while end > 0 and to_search > 0:
-            start = segment.offset_index.last_before(max(end - _LOOK_BACK_STEP_BYTES, 1)).position
+            start = segment.offset_index.last_before(end - _LOOK_BACK_STEP_BYTES).position
             yield [header for _, header in segment.headers(start, end)]
             to_search -= end - start
             end = start

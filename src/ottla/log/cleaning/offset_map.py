@@ -45,7 +45,7 @@ class OffsetMap:
     def put(self, left: UInt64s, right: UInt64s, entries: UInt64s) -> None:
         """Enter keys, of which no more may be new than there is room for."""
         table = self._table
-        offsets = table.reshape(-1)[_OFFSET:]
+        offsets = table.ravel()[_OFFSET:]
         stored = entries + _ONE
         slots = (left & self._mask).view(np.int64)
         while len(slots):
