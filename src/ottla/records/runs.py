@@ -176,9 +176,10 @@ def _ascii_prefix(column: bytes) -> int:
 
 
 def _common_prefix(column: bytes, expected: bytes) -> int:
+    """Of two that are equally long."""
     if column == expected:
         return len(column)
-    low, high = 0, min(len(column), len(expected)) + 1
+    low, high = 0, len(column)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if column[:middle] == expected[:middle] else (low, middle)
