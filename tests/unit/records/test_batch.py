@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.base.errors import CorruptBatchError
 from ottla.records.batch import (
+    DELETE_HORIZON_BIT,
     HEADER_SIZE,
     MAX_SEQUENCE,
     NO_SEQUENCE,
@@ -17,7 +18,11 @@ from ottla.records.batch import (
     increment_sequence,
     iter_headers,
     iter_ordered_headers,
+    pack_batch,
+    pack_in_place,
     pack_plain_batch,
+    peek_attributes,
+    peek_first_offset,
     read_header,
     set_append_time,
     set_max_timestamp,
@@ -173,6 +178,92 @@ def test_a_plain_batch_is_the_one_that_the_builder_makes() -> None:
     records = [(b"k", b"value", (), 5000), (None, b"", (), 5000), (b"", None, (("h", b"x"),), 5000)]
     built = build_batch(records, base_offset=77, partition_leader_epoch=9)
     assert pack_plain_batch(built[HEADER_SIZE:], len(records), 5000, 77, 9) == built
+
+
+@pytest.mark.parametrize("pos", [0, 5])
+def test_attributes_are_peeked_at_as_soon_as_they_are_there(pos: int) -> None:
+    data = bytes(pos) + build_batch(RECORDS, codec=Codec.LZ4, transactional=True)
+    assert peek_attributes(data, pos) == 0x13
+    assert peek_attributes(data[: pos + 23], pos) == 0x13
+    assert peek_attributes(data[: pos + 22], pos) == 0
+    assert peek_attributes(b"") == 0
+    assert peek_attributes(data[pos:]) == 0x13
+
+
+def test_the_first_offset_is_peeked_at_where_a_batch_begins() -> None:
+    data = build_batch(RECORDS, base_offset=2**40 + 3)
+    assert peek_first_offset(data) == 2**40 + 3
+    assert peek_first_offset(data[:HEADER_SIZE]) == 2**40 + 3
+    assert peek_first_offset(data[: HEADER_SIZE - 1]) is None
+
+
+def test_the_horizon_of_tombstones_is_where_the_first_time_was() -> None:
+    header = read_header(build_batch(RECORDS))
+    assert header._replace(attributes=DELETE_HORIZON_BIT).delete_horizon_ms == 1000
+    assert header._replace(attributes=0xBF).delete_horizon_ms is None
+    assert DELETE_HORIZON_BIT == 0x40
+
+
+@pytest.mark.parametrize(("producer_id", "has_one"), [(-2, False), (-1, False), (0, True), (1, True)])
+def test_producer_ids_begin_with_0(producer_id: int, has_one: bool) -> None:
+    assert read_header(build_batch(RECORDS, producer_id=producer_id)).has_producer_id is has_one
+
+
+def test_the_last_sequence_counts_from_the_first() -> None:
+    header = read_header(build_batch(RECORDS, base_sequence=0))
+    assert header.last_sequence == 2
+    assert read_header(build_batch(RECORDS, base_sequence=MAX_SEQUENCE)).last_sequence == 1
+
+
+def test_a_batch_without_records_has_a_checksum_that_holds() -> None:
+    header = read_header(build_batch(RECORDS))._replace(record_count=0)
+    data = pack_batch(header, b"")
+    assert len(data) == HEADER_SIZE
+    assert crc_is_valid(data, read_header(data))
+    assert [position for position, _ in iter_headers(data * 2)] == [0, HEADER_SIZE]
+
+
+def test_records_that_are_in_place_get_their_header_before_them() -> None:
+    data = build_batch(RECORDS)
+    header = read_header(data)
+    for options in ({}, {"checksum": True}):
+        made = bytearray(HEADER_SIZE) + data[HEADER_SIZE:]
+        pack_in_place(header._replace(batch_length=0, magic=0, crc=5), made, **options)
+        assert made == data
+    pack_in_place(header, made, checksum=False)
+    assert read_header(made) == header._replace(crc=0)
+
+
+@pytest.mark.parametrize(
+    ("left", "magic", "complaint"),
+    [(12, 2, "impossible length"), (16, 2, "impossible length"), (17, 2, "impossible length"), (17, 1, "of magic 2")],
+)
+def test_what_ends_soon_is_judged_by_what_there_is(left: int, magic: int, complaint: str) -> None:
+    first = build_batch(RECORDS)
+    data = first + (bytes(8) + (48).to_bytes(4, "big") + bytes([9, 9, 9, 9, magic]))[:left]
+    with pytest.raises(CorruptBatchError, match=complaint):
+        list(iter_headers(data))
+    assert len(list(iter_headers(data[: len(first) + 11]))) == 1
+    assert len(list(iter_headers(data, 0, len(first) + 11))) == 1
+
+
+def test_the_shortest_length_of_a_batch() -> None:
+    for length, is_good in ((48, False), (49, True), (50, True)):
+        data = bytearray(build_batch(RECORDS)[: HEADER_SIZE + 1])
+        data[8:12] = length.to_bytes(4, "big")
+        if is_good:
+            assert [header.size for _, header in iter_headers(data[: length + 12])] == [length + 12]
+        else:
+            with pytest.raises(CorruptBatchError, match="impossible length 48"):
+                list(iter_headers(data))
+
+
+def test_batches_of_a_log_may_follow_at_once_and_after_gaps() -> None:
+    first, second = build_batch(RECORDS, base_offset=7), build_batch(RECORDS, base_offset=10)
+    assert len(list(iter_ordered_headers(first + second))) == 2
+    assert len(list(iter_ordered_headers(first + build_batch(RECORDS, base_offset=99)))) == 2
+    with pytest.raises(CorruptBatchError, match="the batch at offset 9 comes after offset 9"):
+        list(iter_ordered_headers(first + build_batch(RECORDS, base_offset=9)))
 
 
 def test_timestamp_types_have_the_names_of_the_setting() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,3 +32,36 @@ def test_the_package_can_still_be_imported_and_is_the_same() -> None:
 def test_an_unknown_layout_of_the_package_falls_back_to_a_plain_import(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checksum, "_load_extension", lambda: None)
     assert checksum._find_crc32c()(b"123456789") == 0xE3069283
+
+
+class Finder:
+    """Finds what it is told to."""
+
+    def __init__(self, package: object, extension: object) -> None:
+        self.found = {"crc32c": package, "crc32c._crc32c": extension}
+
+    def find_spec(self, name: str, path: object = None) -> object:
+        return self.found[name]
+
+
+@pytest.mark.parametrize(
+    ("package", "extension"),
+    [
+        (None, None),
+        (SimpleNamespace(submodule_search_locations=None), None),
+        (SimpleNamespace(submodule_search_locations=["here"]), None),
+        (SimpleNamespace(submodule_search_locations=["here"]), SimpleNamespace(loader=None)),
+    ],
+    ids=["no package", "no folder", "no extension", "an extension that nobody can load"],
+)
+def test_an_extension_that_is_not_where_it_should_be_is_not_needed(
+    package: object, extension: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "crc32c._crc32c")
+    monkeypatch.setattr(checksum, "PathFinder", Finder(package, extension))
+    assert checksum._load_extension() is None
+
+
+def test_an_extension_that_is_loaded_is_not_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checksum, "PathFinder", Finder(None, None))
+    assert checksum._load_extension() is sys.modules["crc32c._crc32c"]

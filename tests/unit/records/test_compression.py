@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.base.errors import CorruptBatchError
+from ottla.records import compression
 from ottla.records.compression import Codec, compress, decompress
 
 MIB = 1 << 20
@@ -72,6 +73,94 @@ def test_snappy_is_written_in_frames_of_the_java_library_and_read_without_them()
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT)), len(TEXT)) == TEXT
     little_endian_versions = framed[:8] + struct.pack("<ii", 1, 1) + framed[16:]
     assert decompress(Codec.SNAPPY, little_endian_versions, len(TEXT)) == TEXT
+
+
+@pytest.mark.parametrize(("size", "blocks"), [(0, []), (1, [1]), (32_768, [32_768]), (32_769, [32_768, 1])])
+def test_snappy_is_written_in_blocks_of_32_kib(size: int, blocks: list[int]) -> None:
+    framed = compress(Codec.SNAPPY, TEXT[:size])
+    found, at = [], 16
+    while at < len(framed):
+        (length,) = struct.unpack_from(">i", framed, at)
+        found.append(cramjam.snappy.decompress_raw_len(framed[at + 4 : at + 4 + length]))
+        at += 4 + length
+    assert found == blocks
+    assert decompress(Codec.SNAPPY, framed, size) == TEXT[:size]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_snappy_block_cannot_hold_more_than_22_times_its_size(more: int) -> None:
+    block = struct.pack("<H", 0x80 | (22 * 50 + more) & 0x7F | (22 * 50 + more) >> 7 << 8) + bytes(48)
+    assert (len(block), cramjam.snappy.decompress_raw_len(block)) == (50, 22 * 50 + more)
+    with pytest.raises(CorruptBatchError, match="claims to hold" if more else "damaged"):
+        decompress(Codec.SNAPPY, block, MIB)
+
+
+def test_what_is_wrong_with_the_blocks_of_a_snappy_payload_is_said() -> None:
+    header = bytes.fromhex("82534e4150505900 00000001 00000001")
+    for rest, complaint in (
+        (b"\0\0\0", "within the length of a block"),
+        (b"\0\0\0\5abcd", "claims 5 bytes, 4 are left"),
+        (b"\xff\xff\xff\xf0abcdefghijklmnopqrstuvwxyz", "claims -16 bytes, 26 are left"),
+    ):
+        with pytest.raises(CorruptBatchError, match=complaint):
+            decompress(Codec.SNAPPY, header + rest, MIB)
+    with pytest.raises(CorruptBatchError, match="within its header"):
+        decompress(Codec.SNAPPY, header[:15], MIB)
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"), [(None, 1), (1, 1), (3, 3), (8, 8), (9, 1), (10, 10), (11, 11), (12, 12), (13, 12), (17, 12)]
+)
+def test_levels_of_lz4(given: int | None, taken: int) -> None:
+    expected = cramjam.lz4.Compressor(level=taken, content_checksum=False, block_linked=False)
+    expected.compress(TEXT)
+    assert compress(Codec.LZ4, TEXT, given) == bytes(expected.finish())
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_a_level_is_what_the_library_has_by_this_name(codec: Codec) -> None:
+    library = {Codec.GZIP: cramjam.gzip, Codec.ZSTD: cramjam.zstd}[codec]
+    for level in (1, 9):
+        assert compress(codec, TEXT, level)[10:] == bytes(library.compress(TEXT, level=level))[10:]
+    assert compress(codec, TEXT)[10:] == bytes(library.compress(TEXT))[10:]
+    assert compress(codec, TEXT, 1) != compress(codec, TEXT, 9)
+
+
+@pytest.mark.parametrize(
+    ("size", "max_size", "tried"),
+    [
+        (100, MIB, [16_384]),
+        (16_384, MIB, [16_384]),
+        (16_385, MIB, [16_384, 65_536]),
+        (200_000, MIB, [16_384, 65_536, 262_144]),
+        (200_000, 200_000, [16_384, 65_536, 200_000]),
+        (100, 100, [100]),
+    ],
+)
+def test_memory_for_the_output_grows_as_it_is_filled(
+    size: int, max_size: int, tried: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capacities: list[int] = []
+
+    def noted(data: bytes, output: bytearray) -> int:
+        capacities.append(len(output))
+        return int(cramjam.zstd.decompress_into(data, output))
+
+    monkeypatch.setitem(compression._DECOMPRESS_INTO, Codec.ZSTD, noted)
+    assert decompress(Codec.ZSTD, compress(Codec.ZSTD, bytes(size)), max_size) == bytes(size)
+    assert capacities == tried
+
+
+def test_memory_for_the_output_begins_with_four_times_the_payload(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"".join(bytes([n * n % 251, n * 7919 % 256, n * 104_729 % 253]) for n in range(10_000))
+    payload = compress(Codec.ZSTD, data)
+    assert 4 * len(payload) > 16_384
+    monkeypatch.setitem(
+        compression._DECOMPRESS_INTO,
+        Codec.ZSTD,
+        lambda given, output: len(output) == 4 * len(payload) and int(cramjam.zstd.decompress_into(given, output)),
+    )
+    assert decompress(Codec.ZSTD, payload, MIB) == data
 
 
 def test_lz4_blocks_are_independent_and_linked_ones_are_read() -> None:

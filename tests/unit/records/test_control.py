@@ -22,6 +22,24 @@ def test_a_marker(commit: bool) -> None:
     assert record.timestamp == NOW
     assert parse_control_key(record.key) is (ControlType.COMMIT if commit else ControlType.ABORT)
     assert parse_end_marker(record) == EndMarker(commit, 12)
+    assert (record.key, record.value) == (bytes([0, 0, 0, commit]), bytes([0, 0, 0, 0, 0, 12]))
+    assert (header.base_offset, header.partition_leader_epoch) == (0, -1)
+    placed = read_header(end_transaction_marker(4000, 7, commit, 12, NOW, base_offset=5, partition_leader_epoch=3))
+    assert (placed.base_offset, placed.partition_leader_epoch) == (5, 3)
+
+
+def test_every_kind_of_control_record_has_its_number() -> None:
+    kinds = [parse_control_key(bytes([0, 0, 0, number])) for number in range(8)]
+    assert kinds == [*ControlType, None]
+    assert [kind.name for kind in ControlType] == [
+        "ABORT",
+        "COMMIT",
+        "LEADER_CHANGE",
+        "SNAPSHOT_HEADER",
+        "SNAPSHOT_FOOTER",
+        "KRAFT_VERSION",
+        "KRAFT_VOTERS",
+    ]
 
 
 def test_kinds_that_are_not_about_transactions() -> None:
