@@ -125,6 +125,71 @@ def test_everything_a_header_can_say() -> None:
     assert (sent.producer_id, sent.producer_epoch, sent.base_sequence, sent.attributes) == (5, 6, 7, 0x10)
 
 
+def test_what_a_batch_is_if_nothing_is_said_about_it() -> None:
+    builder = RecordBatchBuilder(max_size=1000)
+    assert (builder.max_timestamp, builder.record_count, builder.uncompressed_size) == (-1, 0, HEADER_SIZE)
+    builder.append(b"k", b"v")
+    for data in (build_batch([NewRecord(b"k", b"v")]), builder.build()):
+        header = read_header(data)
+        assert (header.base_offset, header.partition_leader_epoch, header.attributes) == (0, -1, 0)
+        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+        assert (header.base_timestamp, header.max_timestamp) == (-1, -1)
+        assert read_records(data) == [Record(0, -1, b"k", b"v", ())]
+
+
+def test_the_time_of_the_log_and_the_bits_of_a_batch() -> None:
+    rows = [NewRecord(b"k", b"v", (), NOW)]
+    stamped = read_header(build_batch(rows, timestamp_type=TimestampType.LOG_APPEND_TIME))
+    assert (stamped.attributes, stamped.max_timestamp) == (0x08, NOW)
+    assert read_header(build_batch(rows, log_append_time_ms=0)).max_timestamp == 0
+    assert read_header(build_batch(rows, control=True)).attributes == 0x20
+    assert read_header(build_batch(rows, codec=Codec.ZSTD, transactional=True)).attributes == 0x14
+
+
+@pytest.mark.parametrize("times", [[5, 7, 6], [7, 5, 6], [-5, -7], [0, -1], [-3]])
+def test_the_first_time_and_the_largest(times: list[int]) -> None:
+    builder = RecordBatchBuilder(max_size=1000)
+    for time in times:
+        builder.append(None, b"v", (), time)
+    for data in (build_batch([(None, b"v", (), time) for time in times]), builder.build()):
+        header = read_header(data)
+        assert (header.base_timestamp, header.max_timestamp) == (times[0], max(times))
+        assert [record.timestamp for record in read_records(data)] == times
+    assert builder.max_timestamp == max(times)
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 8_177, 8_178, 8_190, 8_191, 8_192, 8_193])
+def test_all_ways_to_write_a_record_write_the_same(size: int) -> None:
+    data = b"x" * size
+    for key, value in ((data, None), (None, data), (data, data)):
+        for delta in (0, size, -size):
+            rows = [NewRecord(b"first", None, (), NOW), NewRecord(key, value, (), NOW + delta)]
+            written = encode_record(1, delta, key, value)
+            assert build_batch(rows).endswith(written)
+            assert read_records(build_batch(rows)) == as_read(rows)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_builder_takes_what_fits_to_the_last_byte(codec: Codec) -> None:
+    size = len(encode_record(0, 0, None, b"v" * 10))
+    for max_size, taken in ((HEADER_SIZE + 3 * size, 3), (HEADER_SIZE + 3 * size - 1, 2), (1, 1)):
+        builder = RecordBatchBuilder(max_size=max_size, codec=codec)
+        assert [builder.append(None, b"v" * 10, (), NOW) for _ in range(4)] == [True] * taken + [False] * (4 - taken)
+        assert builder.estimated_size == builder.uncompressed_size == HEADER_SIZE + taken * size
+
+
+def test_the_level_of_a_builder_is_that_of_its_batch() -> None:
+    rows = [NewRecord(None, b"a text that %d times repeats " % number * 9, (), NOW) for number in range(200)]
+    made = []
+    for level in (1, 9):
+        builder = RecordBatchBuilder(max_size=1 << 20, codec=Codec.GZIP, level=level)
+        for row in rows:
+            builder.append(row.key, row.value, row.headers, row.timestamp_ms)
+        made.append(len(builder.build()))
+        assert made[-1] == len(build_batch(rows, codec=Codec.GZIP, level=level))
+    assert made[0] != made[1]
+
+
 def test_an_empty_batch_cannot_be_built() -> None:
     with pytest.raises(ValueError, match="at least one"):
         build_batch([])

@@ -85,6 +85,50 @@ def test_a_count_of_no_headers_may_take_more_bytes_than_it_needs() -> None:
     assert read_records(batch_of([encode_varint(len(body)) + body])) == [Record(0, 0, None, None, ())]
 
 
+@pytest.fixture
+def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records are read one by one, each time some are."""
+    found: list[int] = []
+
+    def walk(buf: bytes, pos: int, count: int, *rest: Any) -> tuple[int, int]:
+        found.append(count)
+        return walk_records(buf, pos, count, *rest)
+
+    monkeypatch.setattr(reader, "walk_records", walk)
+    return found
+
+
+def odd(count: int) -> list[int]:
+    """Sizes of records that are no run."""
+    return [number % 2 for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        (odd(7), [7]),
+        (odd(16), [16]),
+        (odd(17), [16, 1]),
+        (odd(5_000), [16, 32, 64, 128, 256, 512, 1024, 1024, 1024, 920]),
+        ([*odd(16), *[5] * 17, *odd(40)], [16, 8, 16, 16]),
+        ([*odd(16), *[5] * 16, *odd(40)], [16, 32, 8]),
+        ([*odd(16), *[5] * 7, *odd(40)], [16, 32, 15]),
+        ([*odd(16), *[5] * 8, *odd(40)], [16, 32, 8]),
+        ([5] * 9, [0]),
+        ([5] * 9 + [6], [1]),
+        ([5] * 8 + [6], [1]),
+        ([5] * 7 + [6], [8]),
+    ],
+    ids=range(12),
+)
+def test_where_runs_are_rare_they_are_looked_for_rarely(
+    sizes: list[int], expected: list[int], walked: list[int]
+) -> None:
+    records = [encode_record(number, 0, None, b"v" * size) for number, size in enumerate(sizes)]
+    assert [len(record.value or b"") for record in read_records(batch_of(records))] == sizes
+    assert walked == expected
+
+
 RUN = 3 * MIN_RUN
 TIMES = [
     [sign * (first + number % 3 * step) for number in range(RUN)]
@@ -97,16 +141,7 @@ TIMES_OF_ONE_WIDTH = [deltas for deltas in TIMES if len({len(encode_varint(delta
 
 @pytest.mark.parametrize("deltas", TIMES_OF_ONE_WIDTH, ids=lambda deltas: f"{deltas[0]}, {deltas[1]}")
 @pytest.mark.parametrize(("key", "value"), [(b"key", b"value"), (None, b"v"), (b"k", None), (None, None), (b"", b"")])
-def test_times_of_a_run(
-    deltas: list[int], key: bytes | None, value: bytes | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    walked: list[int] = []
-
-    def walk(buf: bytes, pos: int, count: int, *rest: Any) -> tuple[int, int]:
-        walked.append(count)
-        return walk_records(buf, pos, count, *rest)
-
-    monkeypatch.setattr(reader, "walk_records", walk)
+def test_times_of_a_run(deltas: list[int], key: bytes | None, value: bytes | None, walked: list[int]) -> None:
     records = [encode_record(number, each, key, value) for number, each in enumerate(deltas)]
     found = read_records(batch_of(records, base_offset=7, base_timestamp=1_000_000_000))
     assert found == [Record(7 + n, 1_000_000_000 + each, key, value, ()) for n, each in enumerate(deltas)]
