@@ -279,3 +279,18 @@ def test_a_prepared_reply_is_the_reply(
         (ProduceResult(index, 56), form.encode_error(correlation_id, 56)),
     ):
         assert got == encode_produce_response(version, correlation_id, [(topic, [result])])
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_replies_about_names_that_no_topic_can_have_are_not_remembered(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longest name there can be has its layout, and no longer one."""
+    encode_many = produce._encode_many
+    written: list[int] = []
+    monkeypatch.setattr(
+        produce, "_encode_many", lambda *given: written.append(len(given[2][0][0])) or encode_many(*given)
+    )
+    for size in (1, 249, 250, 400):
+        encode_produce_response(version, 1, [("n" * size, [ProduceResult(1)])])
+    assert written == [250, 400]

@@ -358,3 +358,39 @@ def test_tags_are_written_in_their_order_however_they_are_declared() -> None:
     assert data == bytes.fromhex("03 01 04 00000001 02 04 00000002 03 04 00000003")
     assert data == reference.encode(message, 0, True)
     assert OutOfOrder.decode(data, 0) == (message, len(data))
+
+
+@pytest.mark.parametrize("size", [32_767, 32_768])
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_string_may_be_so_long_and_no_longer(size: int, version: int) -> None:
+    class Text(Message, versions="0-1", flexible="1+"):
+        text: str | None = string(nullable="0+")
+        texts: list[str] = array(string)
+
+    for message in (Text(text="x" * size), Text(texts=["", "x" * size])):
+        if size == 32_767:
+            data = message.encode(version)
+            assert Text.decode(data, version) == (message, len(data))
+            continue
+        with pytest.raises(EncodeError, match="32768 bytes is over 32767"):
+            message.encode(version)
+    if version == 1:
+        coded = b"\x81\x80\x02" + b"x" * size if size == 32_768 else b"\x80\x80\x02" + b"x" * size
+        if size == 32_767:
+            assert Text.decode(coded + b"\x01\x00", 1)[0].text == "x" * size
+            return
+        for data in (coded + b"\x01\x00", b"\x00\x02" + coded + b"\x00"):
+            with pytest.raises(DecodeError, match="32768 bytes is over 32767"):
+                Text.decode(data, 1)
+
+
+def test_that_the_codecs_disagree_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the quick one refuses and the slow one does not is neither passed over nor taken for good."""
+    monkeypatch.setattr(reference, "encode", lambda *_: b"")
+    monkeypatch.setattr(reference, "decode", lambda *_: (MetadataRequest(), 0))
+    with pytest.raises(EncodeError, match="the two codecs of FetchRequest version 4 disagree"):
+        FetchRequest(max_wait_ms=1 << 40).encode(4)
+    with pytest.raises(DecodeError, match="the two codecs of MetadataRequest version 0 disagree"):
+        MetadataRequest.decode(b"\0", 0)
+    with pytest.raises(TypeError):
+        SaslAuthenticateRequest(auth_bytes="text").encode(2)  # type: ignore[arg-type]
