@@ -10,15 +10,17 @@ import pytest
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
 from ottla.broker.coordinators.producer_ids import BLOCK_SIZE
+from ottla.broker.dispatch import Dispatch
 from ottla.broker.handlers import BETWEEN_BROKERS, all_handlers, client_handlers
 from ottla.machines.cluster.image import NO_LEADER, BrokerImage
+from ottla.wire.api_keys import ApiKey
 from ottla.wire.apis.allocate_producer_ids import AllocateProducerIdsRequest
 from ottla.wire.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from ottla.wire.apis.api_versions import ApiVersionsRequest
+from ottla.wire.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.apis.controlled_shutdown import ControlledShutdownRequest
 from ottla.wire.apis.create_topics import (
     CreatableReplicaAssignment,
@@ -34,6 +36,8 @@ from ottla.wire.apis.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.wire.header import encode_request_frame
+from tests.unit.broker.local_connection import connected
 from tests.unit.broker.running_broker import RunningBroker, running_broker
 from tests.waiting import repeat_until
 
@@ -363,3 +367,21 @@ def test_what_software_may_be_called(broker: RunningBroker, name: str, version: 
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     assert broker.ask(request, 3).error_code == code
     assert broker.ask(ApiVersionsRequest(), 2).error_code == 0
+
+
+@pytest.mark.parametrize(("version", "is_known"), [(0, True), (3, True), (4, True), (5, False), (32767, False)])
+def test_whoever_is_newer_is_told_in_the_oldest_version_which_versions_there_are(
+    broker: RunningBroker, version: int, is_known: bool
+) -> None:
+    """KIP-511: the header and all after it may have a form that is not known here."""
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    frame = bytearray(encode_request_frame(request, min(version, 4), 77, "tester")[4:])
+    frame[2:4] = version.to_bytes(2, "big")
+    dispatch = Dispatch(broker.broker, broker.broker.handlers)
+    (reply,) = dispatch.handle(connected(broker.broker), memoryview(frame))
+    assert reply[4:8] == (77).to_bytes(4, "big")
+    answer, end = ApiVersionsResponse.decode(memoryview(reply), version if is_known else 0, 8)
+    assert end == len(reply)
+    own = [(api.min_version, api.max_version) for api in answer.api_keys if api.api_key == ApiKey.API_VERSIONS]
+    assert (answer.error_code, own) == (0 if is_known else ErrorCode.UNSUPPORTED_VERSION, [(0, 4)])
+    assert is_known or len(answer.api_keys) == 1
