@@ -29,7 +29,7 @@ class UncommittedReplies:
     def __init__(self, partition: Partition, loop: asyncio.AbstractEventLoop) -> None:
         self._partition = partition
         self._loop = loop
-        self._leads_since = -1
+        self._leads_since = partition.leads_since
         self._entries: deque[_Entry] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = _NEVER_S

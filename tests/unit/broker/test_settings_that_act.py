@@ -21,9 +21,10 @@ from ottla.records.compression import Codec
 from ottla.wire.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.wire.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.wire.apis.find_coordinator import FindCoordinatorRequest
+from ottla.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.unit.broker.handlers.test_groups import commit, committed, make_topic
-from tests.unit.broker.replica_world import ReplicaWorld, in_world
+from tests.unit.broker.replica_world import ReplicaWorld, change_isr, in_world
 from tests.unit.broker.running_broker import RunningBroker, running_broker
 from tests.waiting import repeat_until, until
 
@@ -137,3 +138,17 @@ def test_the_time_others_have_to_answer(tmp_path: Path) -> None:
         broker = running.broker
         assert (broker.controller_client._timeout_ms, broker.controller_client._topic_timeout_ms) == (1234, 2345)
         assert broker.transactions._peers._timeout_ms == 2345
+
+
+@pytest.mark.parametrize(("acks", "waits"), [(-1, True), (0, False), (1, False)])
+def test_what_groups_store_counts_once_all_replicas_have_it_or_this_one(tmp_path: Path, acks: int, waits: bool) -> None:
+    silent_follower = 999
+    settings = {"offsets_topic_num_partitions": 1, "offsets_commit_required_acks": acks}
+    with running_broker(tmp_path, **settings) as broker:
+        make_topic(with_groups(broker), "t")
+        replicas = broker.broker.replicas
+        partition = replicas.led(GROUP_METADATA_TOPIC, 0)
+        change_isr(replicas, partition, broker.broker.broker_id, silent_follower)
+        entry = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
+        request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[entry])])
+        assert broker.answers_at_once(request, 7) is not waits

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ottla.base.acls import AclPermission
 from ottla.base.errors import ErrorCode
 from ottla.broker.authorizer import Operation, ResourceType
+from ottla.broker.straight_commit import StraightCommit
 from ottla.broker.table_authorizer import Rule, TableAuthorizer
 from ottla.wire.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.wire.apis.offset_commit import OffsetCommitRequest
@@ -261,3 +262,24 @@ async def _settled(world: World, request: OffsetCommitRequest) -> Any:
     outcome = world.short(request, 7)
     world.dispatch.settle()
     return outcome
+
+
+def test_commits_and_nothing_else_take_the_short_way_of_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.ask(plain("g", 1), 7)
+        staged: list[int] = []
+        stage = StraightCommit.stage
+
+        def noted(way: StraightCommit, connection: Any, version: int, *others: Any) -> Any:
+            staged.append(version)
+            return stage(way, connection, version, *others)
+
+        monkeypatch.setattr(StraightCommit, "stage", noted)
+        await world.ask(OffsetFetchRequest(group_id="g", topics=None), 5)
+        assert staged == []
+        await world.ask(plain("g", 2), 7)
+        assert staged == [7]
+
+    run(tmp_path, scenario)
