@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.dynamic import DynamicConfigs
 from ottla.metadata import paths
 from ottla.metadata.embedded import EmbeddedStore
-from ottla.metadata.store import Create
+from ottla.metadata.store import Create, CreateSequential, Operation, Set
 from tests.waiting import run_async
 
 UNKNOWN = "somebody.elses.setting"
@@ -153,3 +154,91 @@ def test_what_one_broker_was_told_another_one_shows(tmp_path: Path) -> None:
             assert other.broker.cluster_wide == {"message.max.bytes": value}
 
     configured(tmp_path, {}, scenario)
+
+
+@pytest.mark.parametrize("group", ["g", "a/b %"])
+def test_a_cluster_gets_a_place_for_settings_of_groups_with_the_first_of_them(tmp_path: Path, group: str) -> None:
+    """Kafka's have none."""
+
+    async def scenario(configs: DynamicConfigs) -> None:
+        for value in ("50000", "55000"):
+            given = {"consumer.session.timeout.ms": value}
+            await configs.change_group(group, lambda before, given=given: given, validate_only=False)
+            others = [DynamicConfigs(configs._store, 2, BrokerConfig({})) for _ in range(2)]
+            for other in (configs, *others):
+                if other is not configs:
+                    await other.start()
+                await other.catch_up()
+                assert other.group_overrides(group) == given and other.group_overrides("other") == {}
+                assert {name: found.session_timeout_ms for name, found in other.consumer_timeouts.items()} == {
+                    group: int(value)
+                }
+                (entry,) = other.describe_group(group, ["consumer.session.timeout.ms"])
+                assert entry.value == value
+
+    configured(tmp_path, {}, scenario)
+
+
+def test_a_group_that_is_reconfigured_is_named_once_with_what_has_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(configs: DynamicConfigs) -> None:
+        given = {"consumer.session.timeout.ms": "50000"}
+        for _ in range(2):
+            await configs.change_group("g", lambda before: given, validate_only=False)
+            await configs.catch_up()
+
+    with caplog.at_level(logging.INFO):
+        configured(tmp_path, {paths.CONFIG_GROUPS: {}}, scenario)
+    assert [message for message in caplog.messages if "group" in message] == [
+        "group 'g' was reconfigured: consumer.session.timeout.ms=50000"
+    ]
+
+
+def test_settings_of_a_group_that_cannot_be_used_any_more_are_not_used(tmp_path: Path) -> None:
+    async def scenario(configs: DynamicConfigs) -> None:
+        assert configs.consumer_timeouts["g"].session_timeout_ms == 50_000
+        node = await configs._store.get(paths.group_config("g"))
+        assert node is not None
+        bad = paths.encode_config({"consumer.session.timeout.ms": "soon"})
+        notification = CreateSequential(
+            f"{paths.CONFIG_CHANGES}/config_change_", paths.encode_config_change("groups/g")
+        )
+        await configs._store.commit([Set(paths.group_config("g"), bad, node.version), notification])
+        await configs.catch_up()
+        assert configs.group_overrides("g") == {} and configs.consumer_timeouts == {}
+
+    stored = {paths.CONFIG_GROUPS: {}, paths.group_config("g"): {"consumer.session.timeout.ms": "50000"}}
+    configured(tmp_path, stored, scenario)
+
+
+@pytest.mark.parametrize(("count", "ending"), [(1, ""), (20, ""), (21, " …")])
+def test_so_many_topics_with_idle_settings_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int, ending: str
+) -> None:
+    async def nothing(configs: DynamicConfigs) -> None:
+        await asyncio.sleep(0)
+
+    idle = {"message.downconversion.enable": "false"}
+    names = [f"t{number:02}" for number in range(count)]
+    stored = {paths.topic_config(name): idle for name in (*names, "__consumer_offsets")}
+    configured(tmp_path, stored, nothing)
+    (said,) = [message for message in caplog.messages if "without effect" in message]
+    assert said.partition("version: ")[2] == ", ".join(names[:20]) + ending
+
+
+def test_a_mistake_is_named_again_when_it_comes_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(configs: DynamicConfigs) -> None:
+        path = paths.broker_config(None)
+        for settings in ({UNKNOWN: "1"}, {UNKNOWN: "1", THROTTLE: "5"}, {}, {UNKNOWN: "1"}):
+            node = await configs._store.get(path)
+            data = paths.encode_config(settings)
+            write: Operation = Create(path, data) if node is None else Set(path, data, node.version)
+            notification = CreateSequential(
+                f"{paths.CONFIG_CHANGES}/config_change_", paths.encode_config_change(f"brokers/{paths.DEFAULT_ENTITY}")
+            )
+            await configs._store.commit([write, notification])
+            await configs.catch_up()
+
+    configured(tmp_path, {}, scenario)
+    assert len([message for message in caplog.messages if UNKNOWN in message]) == 2
