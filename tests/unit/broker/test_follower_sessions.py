@@ -131,3 +131,22 @@ def test_a_follower_that_waits_is_told_that_its_leader_leads_no_more(tmp_path: P
         assert set(await leader.fetch(wait_ms=600_000)) == {0, 1}
 
     in_leader(tmp_path, scenario)
+
+
+def test_a_follower_that_has_left_the_in_sync_set_is_looked_at_again(tmp_path: Path) -> None:
+    """Although it has everything: with its next request it may join."""
+
+    async def scenario(leader: Leader) -> None:
+        replicas = leader.broker.replicas
+        proposed: list[Any] = []
+        replicas.propose_isr = lambda partition, proposal: proposed.append(partition.tp.partition)
+        await leader.fetch(p0=0, p1=0)
+        assert await leader.fetch() == {} and proposed == []
+        partition = replicas.led(TOPIC, 1)
+        assert partition.leader is not None
+        partition.leader.isr_confirmed([leader.broker.broker_id], partition.leader.partition_epoch + 1)
+        replicas.isr_changed(partition)
+        await leader.fetch()
+        assert set(proposed) == {1}
+
+    in_leader(tmp_path, scenario)

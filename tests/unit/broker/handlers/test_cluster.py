@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +38,7 @@ from ottla.wire.apis.list_partition_reassignments import (
 )
 from ottla.wire.apis.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.header import encode_request_frame
+from tests.log_lines import messages_of
 from tests.unit.broker.local_connection import connected
 from tests.unit.broker.running_broker import RunningBroker, running_broker
 from tests.waiting import repeat_until
@@ -257,8 +259,11 @@ def test_moves_are_listed_while_they_last(broker: RunningBroker) -> None:
         state.topics["a"].partitions[1] = before
 
 
-def test_moves_that_cannot_be_begun_are_refused_one_by_one(broker: RunningBroker) -> None:
+def test_moves_that_cannot_be_begun_are_refused_one_by_one(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     own = broker.broker.broker_id
+    caplog.set_level(logging.INFO)
     asked = [
         ReassignableTopic(
             name="a",
@@ -277,6 +282,9 @@ def test_moves_that_cannot_be_begun_are_refused_one_by_one(broker: RunningBroker
         (2, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, True),
         (9, MISSING, True),
     ]
+    said = [each for each in messages_of(caplog, "ottla.broker.handlers") if not each.startswith("a-0 ")]
+    assert [each.split(": ")[0] for each in said] == [f"a-{index} is not moved" for index in (1, 2, 9)]
+    assert f"a-0 is to have replicas [{own}]" in messages_of(caplog, "ottla.broker.handlers")
 
 
 # Coordinators

@@ -10,6 +10,7 @@ import pytest
 
 from ottla.base.errors import ErrorCode, InvalidRequestError, KafkaError
 from ottla.base.types import TopicPartition
+from ottla.broker.handlers import elect_leaders
 from ottla.broker.handlers.elect_leaders import respond
 from ottla.machines.cluster.controller import ElectionAsked, ElectionKind
 from ottla.wire.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
@@ -45,7 +46,7 @@ class Controller:
 
 
 def ask(
-    controller: Controller,
+    controller: Any,
     *,
     named: bool = True,
     kind: int = 0,
@@ -115,3 +116,85 @@ def test_refusals(version: int, has_an_error: bool, may: bool, is_active: bool, 
 def test_there_are_two_kinds_of_elections() -> None:
     with pytest.raises(InvalidRequestError, match="no election of type 2"):
         ask(Controller({}), kind=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "words"),
+    [
+        (
+            0,
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            "Failed to elect leader for partition t-0 under strategy PreferredReplicaPartitionLeaderElectionStrategy",
+        ),
+        (
+            1,
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            "Failed to elect leader for partition t-0 under strategy OfflinePartitionLeaderElectionStrategy(true)",
+        ),
+        (0, ErrorCode.NONE, None),
+        (0, ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."),
+        (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."),
+        (0, ErrorCode.INVALID_REQUEST, KafkaError(code=ErrorCode.INVALID_REQUEST).message),
+        (0, ErrorCode.NOT_CONTROLLER, KafkaError(code=ErrorCode.NOT_CONTROLLER).message),
+        (0, ErrorCode.REQUEST_TIMED_OUT, KafkaError(code=ErrorCode.REQUEST_TIMED_OUT).message),
+        (0, ErrorCode.UNKNOWN_SERVER_ERROR, KafkaError(code=ErrorCode.UNKNOWN_SERVER_ERROR).message),
+    ],
+)
+def test_the_words_are_those_that_tools_of_kafka_show(kind: int, code: ErrorCode, words: str | None) -> None:
+    found = ask(Controller({T0: code}), kind=kind, timeout_ms=60_000)
+    assert [result.error_message for topic in found.replica_election_results for result in topic.partition_result] == [
+        words
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "named", "is_raised"),
+    [
+        (ErrorCode.NOT_CONTROLLER, True, True),
+        (ErrorCode.NOT_CONTROLLER, False, True),
+        (ErrorCode.REQUEST_TIMED_OUT, True, False),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, True, False),
+        (ErrorCode.INVALID_REQUEST, True, False),
+    ],
+)
+def test_what_cannot_be_reached_is_said_beside_each_partition(code: ErrorCode, named: bool, is_raised: bool) -> None:
+    class Unreachable(Controller):
+        async def submit(self, event: ElectionAsked) -> dict[TopicPartition, ErrorCode]:
+            raise KafkaError("nobody there", code=code)
+
+    controller = Unreachable({})
+    if is_raised:
+        with pytest.raises(KafkaError, match="nobody there"):
+            ask(controller, named=named)
+        return
+    found = ask(controller, named=named)
+    assert codes_of(found) == {T0: code, T1: code, U0: code} and found.error_code == ErrorCode.NONE
+    words = {result.error_message for topic in found.replica_election_results for result in topic.partition_result}
+    assert words == {"nobody there"}
+
+
+def test_without_partitions_what_cannot_be_reached_is_the_error_of_the_reply() -> None:
+    class Unreachable(Controller):
+        async def submit(self, event: ElectionAsked) -> dict[TopicPartition, ErrorCode]:
+            raise KafkaError(code=ErrorCode.REQUEST_TIMED_OUT)
+
+    controller = Unreachable({})
+    controller.state.partitions = list
+    with pytest.raises(KafkaError):
+        ask(controller, named=False)
+
+
+@pytest.mark.parametrize(("timeout_ms", "waits_s"), [(-5, 0.001), (0, 0.001), (1, 0.001), (2500, 2.5)])
+def test_new_leaders_are_waited_for_as_long_as_the_client_says(
+    monkeypatch: pytest.MonkeyPatch, timeout_ms: int, waits_s: float
+) -> None:
+    waited: list[float] = []
+
+    async def noted(work: Any, timeout: float) -> None:
+        waited.append(timeout)
+        await work
+
+    monkeypatch.setattr(elect_leaders.asyncio, "wait_for", noted)
+    context: Any = SimpleNamespace(broker=SimpleNamespace(controller=Controller({})))
+    assert run_async(elect_leaders._delivered(context, [T0], timeout_ms)) == {}
+    assert waited == [waits_s]
