@@ -146,7 +146,10 @@ def test_a_follower_that_has_left_the_in_sync_set_is_looked_at_again(tmp_path: P
         assert partition.leader is not None
         partition.leader.isr_confirmed([leader.broker.broker_id], partition.leader.partition_epoch + 1)
         replicas.isr_changed(partition)
-        await leader.fetch()
-        assert set(proposed) == {1}
+        for _ in range(3):
+            partition.leader.isr_refused()
+            proposed.clear()
+            await leader.fetch()
+            assert set(proposed) == {1}
 
     in_leader(tmp_path, scenario)
