@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 from collections.abc import Callable, Coroutine
 from random import Random
 from types import SimpleNamespace
@@ -10,8 +12,10 @@ from typing import Any, cast
 
 import pytest
 
+from ottla.base.types import FileSlice
+from ottla.net.channel import FileTruncatedError
 from ottla.testing.sim.loop import Party, SimLoop
-from ottla.testing.sim.network import SimNetwork, SimTurns
+from ottla.testing.sim.network import SimNetwork
 
 PORT = 9092
 
@@ -22,6 +26,7 @@ class Protocol(asyncio.BaseProtocol):
     def __init__(self) -> None:
         self.received = b""
         self.lost: list[Exception | None] = []
+        self.when_told: Callable[[], None] = lambda: None
         self._buffer = bytearray(3)
 
     def get_buffer(self, size_hint: int) -> memoryview:
@@ -29,6 +34,7 @@ class Protocol(asyncio.BaseProtocol):
 
     def buffer_updated(self, count: int) -> None:
         self.received += self._buffer[:count]
+        self.when_told()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost.append(error)
@@ -43,12 +49,14 @@ class World:
         self.client, self.host = Party("client"), Party("server")
         self.accepted: list[Any] = []
         self.woken = 0
+        self.arrives: Callable[[], None] = lambda: None
         turns = SimpleNamespace(channels={}, wake=self._wake)
         self.server = cast(Any, SimpleNamespace(party=self.host, turns=turns, take=self._take))
         self.network.add_server("server", PORT, self.server)
 
     def _wake(self) -> None:
         self.woken += 1
+        self.arrives()
 
     def _take(self, channel: Any, peer: str) -> None:
         assert peer == "client"
@@ -189,6 +197,58 @@ def test_either_side_can_close_and_both_know() -> None:
     World().run(scenario)
 
 
+def test_what_is_under_way_arrives_one_after_the_other() -> None:
+    async def scenario(world: World) -> None:
+        began_s = world.loop.time()
+        transport, _ = await world.connect()
+        assert world.loop.time() > began_s, "a call takes time, too"
+        await asyncio.sleep(0.01)
+        (channel,) = world.accepted
+        arrived_s: list[float] = []
+        world.arrives = lambda: arrived_s.append(world.loop.time())
+        for _ in range(100):
+            transport.write(b"w")
+        await asyncio.sleep(60)
+        assert len(arrived_s) == 100 and channel.is_readable
+        assert min(later - at for at, later in itertools.pairwise(arrived_s)) >= 0.0001
+
+    World().run(scenario)
+
+
+@pytest.mark.parametrize("how", ["close", "abort"])
+def test_who_has_closed_hears_nothing_more(how: str) -> None:
+    async def scenario(world: World) -> None:
+        transport, protocol = await world.connect()
+        await asyncio.sleep(1)
+        protocol.when_told = getattr(transport, how)
+        world.accepted[0].send(b"abcdef", 0)
+        world.accepted[0].send(b"g", 0)
+        await asyncio.sleep(60)
+        assert protocol.received in (b"abc", b"ab", b"a"), "the first piece of what came"
+        assert transport.is_closing() and protocol.lost == [None]
+        assert world.accepted[0].peer_has_closed()
+
+    World().run(scenario)
+
+
+def test_pieces_of_files_are_sent() -> None:
+    async def scenario(world: World) -> None:
+        _, protocol = await world.connect()
+        await asyncio.sleep(1)
+        (channel,) = world.accepted
+        fd = os.memfd_create("log")
+        os.write(fd, b"0123456789")
+        file = FileSlice(SimpleNamespace(fd=fd), 2, 5)  # type: ignore[arg-type]
+        assert channel.send_file(file, 3) == 3 and channel.send_file(file, 99) == 5
+        with pytest.raises(FileTruncatedError):
+            channel.send_file(file._replace(position=10), 99)
+        os.close(fd)
+        await asyncio.sleep(1)
+        assert protocol.received == b"23423456"
+
+    World().run(scenario)
+
+
 def test_who_has_nothing_to_read_waits() -> None:
     async def scenario(world: World) -> None:
         await world.connect()
@@ -241,58 +301,3 @@ def test_connections_break_and_what_is_under_way_is_lost() -> None:
         assert world.network.reset_some(5) == 1
 
     World().run(scenario)
-
-
-class Turns:
-    """The turns of a simulated server, whose sockets the test makes."""
-
-    def __init__(self, loop: SimLoop) -> None:
-        self.taken: list[str] = []
-        service: Any = SimpleNamespace(settle=lambda: None, end_turn=lambda: self.taken.append("end"))
-        self.turns = SimTurns(loop, service, lambda: None)
-
-    def channel(self, fd: int, *, is_readable: bool) -> Any:
-        channel: Any = SimpleNamespace(is_readable=is_readable)
-        self.turns.channels[fd] = channel
-        return channel
-
-
-def test_a_turn_has_the_sockets_that_are_ready() -> None:
-    loop = SimLoop()  # type: ignore[abstract]
-    world = Turns(loop)
-    turns = world.turns
-    ready, quiet = world.channel(1, is_readable=True), world.channel(2, is_readable=False)
-
-    def read(name: str, channel: Any) -> None:
-        world.taken.append(name)
-        channel.is_readable = False
-
-    async def scenario() -> None:
-        turns.watch_readable(1, lambda: read("ready", ready))
-        turns.watch_readable(2, lambda: read("quiet", quiet))
-        turns.watch_readable(3, lambda: world.taken.append("nobody"))
-        await asyncio.sleep(1)
-        assert [name for name in world.taken if name != "end"] == ["ready"]
-        quiet.is_readable = True
-        await asyncio.sleep(1)
-        assert "quiet" not in world.taken, "somebody has to wake it"
-        turns.wake()
-        await asyncio.sleep(1)
-        assert world.taken.count("quiet") == 1
-
-        def write() -> None:
-            world.taken.append("written")
-            turns.forget(2)
-
-        turns.watch_writable(2, write)
-        await asyncio.sleep(1)
-        assert world.taken.count("written") == 1, "whoever wants to write can"
-        ready.is_readable = True
-        turns.close()
-        turns.wake()
-        await asyncio.sleep(1)
-        assert world.taken.count("ready") == 1
-
-    loop.run_until_complete(scenario())
-    assert loop.failures == []
-    loop.close()

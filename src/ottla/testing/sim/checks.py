@@ -371,18 +371,10 @@ def _batches(log: PartitionLog, end: int) -> Iterator[bytes]:
 def _headers(log: PartitionLog, start: int, end: int) -> Iterator[BatchHeader]:
     """Of the batches that lie between `start` and `end`."""
     offset = max(start, log.log_start_offset)
-    while offset < end:
-        data = log.read(offset, _READ_BYTES, end_offset=end).data
-        if data is None:
-            return
-        records = os.pread(data.file.fd, data.length, data.position)
-        last = offset
-        for _, header in iter_headers(records):
+    while offset < end and (data := log.read(offset, _READ_BYTES, end_offset=end).data) is not None:
+        for _, header in iter_headers(os.pread(data.file.fd, data.length, data.position)):
             if header.next_offset > end:
                 return
             if header.base_offset >= start:
                 yield header
-            last = header.next_offset
-        if last == offset:
-            return
-        offset = last
+            offset = header.next_offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from random import Random
 from typing import TypeVar
 
@@ -92,11 +93,8 @@ class SimClient:
     async def leader_of(self, tp: TopicPartition) -> str:
         """The name of the broker that leads, as far as this client has heard."""
         while tp not in self._leaders:
-            try:
+            with suppress(KafkaError):
                 await self._learn(tp.topic)
-            except KafkaError:
-                await self.pause()
-                continue
             if tp not in self._leaders:
                 await self.pause()
         return self._leaders[tp]
@@ -118,7 +116,7 @@ class SimClient:
             self._topic_ids[topic] = found.topic_id
             for partition in found.partitions:
                 tp = TopicPartition(topic, partition.partition_index)
-                if partition.leader_id in names and partition.leader_epoch >= self._epochs.get(tp, -1):
+                if partition.leader_id in names and partition.leader_epoch >= self.epoch_of(tp):
                     self._epochs[tp] = partition.leader_epoch
                     self._leaders[tp] = names[partition.leader_id]
 
@@ -302,8 +300,8 @@ class SimGroup(SimClient):
             try:
                 if await self._commit(self._attempted):
                     self.done_so_far = self._attempted
-                elif self._coordinator is not None:
-                    await self._look()
+                    if self.draw.random() < 0.5:
+                        await self._look()
             except KafkaError:
                 self._coordinator = None
             await self.pause()
@@ -329,10 +327,8 @@ class SimGroup(SimClient):
         code = response.topics[0].partitions[0].error_code
         if code != ErrorCode.NONE:
             self._coordinator = None
-        elif self.draw.random() < 0.5:
-            self.done_so_far = offset
-            await self._look()
-        return bool(code == ErrorCode.NONE)
+            return False
+        return True
 
     async def _look(self) -> None:
         before = self.done_so_far

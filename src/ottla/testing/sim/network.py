@@ -226,11 +226,8 @@ class SimTransport(asyncio.Transport):
         self.close()
 
     def arrived(self, data: bytes) -> None:
-        if self._is_closing:
-            return
         if not data:
             self.close()
-            return
         left = memoryview(data)
         while left and not self._is_closing:
             buffer = self._protocol.get_buffer(len(left))
@@ -249,7 +246,6 @@ class SimChannel:
         self._fd = fd
         self._received = bytearray()
         self._has_ended = False
-        self._is_closed = False
         self.receive_into: Callable[[memoryview], int] = self._receive_into
         self.send: Callable[[bytes | memoryview, int], int] = self._send
         turns.channels[fd] = self
@@ -288,9 +284,7 @@ class SimChannel:
         return self._fd
 
     def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._turns.channels.pop(self._fd, None)
+        if self._turns.channels.pop(self._fd, None) is not None:
             self._connection.server_closed()
 
 
@@ -312,7 +306,6 @@ class SimTurns(Turns):
         self.wake()
 
     def forget(self, fd: int) -> None:
-        self._writers.discard(fd)
         self._callbacks.pop(fd, None)
 
     def close(self) -> None:

@@ -117,7 +117,6 @@ class Simulation:
                 self.note("no more faults")
                 self._run_while(lambda: not faults.done())
                 faults.result()
-                self.network.heal()
                 self._heal()
                 self.checks.compare_all()
             if broken.lines or self.loop.failures:
