@@ -113,7 +113,6 @@ class FaultProxy:
         thread.join(_CALL_TIMEOUT_S)
         if thread.is_alive():
             raise RuntimeError(f"the proxy did not stop within {_CALL_TIMEOUT_S} s")
-        self._loop = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -168,8 +167,9 @@ class FaultProxy:
     # Inside
 
     def _check_running(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None or self._thread is None:
+        if self._thread is None:
             raise RuntimeError("this proxy is not running")
+        assert self._loop is not None
         return self._loop
 
     def _call(self, work: Callable[[], T]) -> T:
@@ -194,11 +194,8 @@ class FaultProxy:
             return
         started.set_result(server.sockets[0].getsockname()[1])
         await self._stopping.wait()
+        # What is open ends with the runner, which cancels every task.
         server.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.figures.connections += 1

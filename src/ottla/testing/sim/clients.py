@@ -228,8 +228,8 @@ class SimCarelessProducer(SimClient):
             batch = build_batch([(b"c", b"%s-%d" % (self.party.name.encode(), number), (), 1_700_000_000_000)])
             try:
                 code, _ = await write(self, self.tp, batch, _LEADER_ONLY)
-            except KafkaError:
-                code = ErrorCode.NETWORK_EXCEPTION
+            except KafkaError as e:
+                code = e.code
             if code != ErrorCode.NONE:
                 self.forget_leader(self.tp)
             await self.pause()
@@ -248,8 +248,8 @@ class SimReader(SimClient):
         while True:
             try:
                 code, records = await self._fetch()
-            except KafkaError:
-                code, records = int(ErrorCode.NETWORK_EXCEPTION), b""
+            except KafkaError as e:
+                code, records = e.code, b""
             if code == ErrorCode.OFFSET_OUT_OF_RANGE and self.tp not in self._checks.excused:
                 raise ViolationError(f"{self.tp}: offset {self.position} was read before, and is out of range now")
             if code != ErrorCode.NONE:

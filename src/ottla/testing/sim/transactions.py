@@ -9,7 +9,7 @@ from random import Random
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.machines.cluster.topic_names import TRANSACTION_STATE_TOPIC
-from ottla.records.batch import read_header
+from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, read_header
 from ottla.records.builder import build_batch
 from ottla.records.control import ControlType, parse_control_key
 from ottla.records.reader import read_records
@@ -53,7 +53,7 @@ class SimTransactions(SimClient):
         self._checks = checks
         self._partitions = list(partitions)
         self._coordinator: str | None = None
-        self._producer = (-1, -1)
+        self._producer: tuple[int, int] = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         self._sequences: dict[TopicPartition, int] = {}
         self._attempts: list[_Attempt] = []
 
@@ -142,8 +142,8 @@ class SimTransactions(SimClient):
         for _ in range(10):
             try:
                 code, _ = await write(self, tp, batch, -1, transactional_id=self.party.name)
-            except KafkaError:
-                code = ErrorCode.NETWORK_EXCEPTION
+            except KafkaError as e:
+                code = e.code
             if code == ErrorCode.NONE:
                 self._sequences[tp] += 1
                 return
