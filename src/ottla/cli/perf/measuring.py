@@ -278,8 +278,9 @@ async def latency(options: Namespace) -> None:
                     raise KafkaError(f"record {number} was not read within {options.timeout} ms")
             now = time.perf_counter()
             times_ms.append((now - sent) * 1000)
-            if options.kafka and number % 1000 == 0:
-                print(f"{number}\t{times_ms[-1]}", flush=True)
+            if options.kafka:
+                if number % 1000 == 0:
+                    print(f"{number}\t{times_ms[-1]}", flush=True)
             elif now - reported >= _report_s(options):
                 _tell(f"{number + 1} records, {times_ms[-1]:.2f} ms the last one", options)
                 reported = now
