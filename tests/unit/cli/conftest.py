@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 from ottla import Producer as OttlaProducer
 from tests.broker_process import BrokerProcess
 from tests.unit.cli.commands import Commands
+from tests.unit.cli.scripted import Answering, Scripted
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +24,12 @@ def mock_cluster() -> Iterator[str]:
 def ottla(broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> Commands:
     """Commands against our own broker."""
     return Commands(broker.bootstrap, capsys)
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Answering:
+    """Commands that ask an administrative client of the test's own."""
+    return lambda admin: Scripted(admin, monkeypatch, capsys)
 
 
 @pytest.fixture
