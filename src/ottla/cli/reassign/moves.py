@@ -138,16 +138,14 @@ def sides_of(
 # How far it is
 
 
-async def verify(admin: Admin, plan: list[PlannedPartition], *, preserve_throttles: bool) -> bool:
-    """Says how far each partition is; True if nothing is under way any more."""
+async def verify(admin: Admin, plan: list[PlannedPartition], *, preserve_throttles: bool) -> None:
+    """Says how far each partition is. Throttles go when nothing is under way any more."""
     view, running = await look(admin), await admin.list_partition_reassignments()
     print("Status of partition reassignment:")
-    is_active = False
     for planned in sorted(plan):
         move = running.get(planned.tp)
         has = view.replicas.get(planned.tp, ())
         if move is not None:
-            is_active = True
             print(f"Reassignment of partition {planned.tp} is still in progress.")
         elif has == planned.replicas:
             print(f"Reassignment of partition {planned.tp} is completed.")
@@ -159,11 +157,9 @@ async def verify(admin: Admin, plan: list[PlannedPartition], *, preserve_throttl
     named = directories.named_directories(plan)
     if not named:
         print()
-    elif not await directories.verify(admin, named):
-        is_active = True
-    if not is_active and not running and not preserve_throttles:
+    is_copying = bool(named) and not await directories.verify(admin, named)
+    if not running and not is_copying and not preserve_throttles:
         await _clear(admin, view.racks, {planned.tp.topic for planned in plan})
-    return not is_active
 
 
 async def cancel(
