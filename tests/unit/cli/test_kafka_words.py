@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.base.errors import ErrorCode, KafkaError
 from ottla.cli.failures import UsageError
-from ottla.cli.kafka_names.java_errors import java_name, java_text
 from ottla.cli.kafka_names.scripts import run_script
 from ottla.cli.perf.measuring import (
     Latencies,
@@ -324,52 +322,3 @@ def test_a_terminal_is_told_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _report_s(options) == 0.5
     assert _report_s(Namespace(kafka="", reporting_interval=100)) == 0.1
     assert _report_s(Namespace(kafka="kafka-producer-perf-test.sh", reporting_interval=5000)) == 5.0
-
-
-@pytest.mark.parametrize(
-    ("code", "name"),
-    [
-        (ErrorCode.NON_EMPTY_GROUP, "GroupNotEmptyException"),
-        (ErrorCode.TOPIC_ALREADY_EXISTS, "TopicExistsException"),
-        (ErrorCode.INVALID_TOPIC_EXCEPTION, "InvalidTopicException"),
-        (ErrorCode.REQUEST_TIMED_OUT, "TimeoutException"),
-        (ErrorCode.INVALID_CONFIG, "InvalidConfigurationException"),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "TopicAuthorizationException"),
-        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "GroupAuthorizationException"),
-        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "ClusterAuthorizationException"),
-        (ErrorCode.MESSAGE_TOO_LARGE, "RecordTooLargeException"),
-        (ErrorCode.SECURITY_DISABLED, "SecurityDisabledException"),
-        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "UnknownTopicOrPartitionException"),
-        (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, "GroupSubscribedToTopicException"),
-        (ErrorCode.GROUP_ID_NOT_FOUND, "GroupIdNotFoundException"),
-    ],
-    ids=str,
-)
-def test_errors_have_the_names_of_javas_classes(code: ErrorCode, name: str) -> None:
-    assert java_name(code) == f"org.apache.kafka.common.errors.{name}"
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (ClientError("ours", code=ErrorCode.NON_EMPTY_GROUP), "The group is not empty."),
-        (ClientError("ours", code=ErrorCode.GROUP_ID_NOT_FOUND), "The group id does not exist."),
-        (
-            ClientError("ours", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-            "This server does not host this topic-partition.",
-        ),
-        (
-            ClientError("ours", code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
-            "Deleting offsets of a topic is forbidden while the consumer group is actively subscribed to it.",
-        ),
-        (
-            ClientError("ours", code=ErrorCode.OFFSET_OUT_OF_RANGE),
-            "The requested offset is not within the range of offsets maintained by the server.",
-        ),
-        (ClientError("ours", code=ErrorCode.INVALID_REQUEST), "ours"),
-        (KafkaError("ours", code=ErrorCode.INVALID_REQUEST), "ours"),
-    ],
-    ids=str,
-)
-def test_errors_have_kafkas_words(error: KafkaError, text: str) -> None:
-    assert java_text(error) == f"{java_name(error.code)}: {text}"
