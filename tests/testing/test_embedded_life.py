@@ -45,10 +45,16 @@ def test_a_broker_for_tests_waits_for_nothing_and_throws_nothing_away() -> None:
         assert partitions_of(broker, "topic-1") == 1
 
 
+def thread_named(name: str, others: set[threading.Thread]) -> threading.Thread:
+    (thread,) = [thread for thread in set(threading.enumerate()) - others if thread.name == name]
+    return thread
+
+
 def test_settings_of_the_test_are_stronger_than_those_for_tests() -> None:
+    others = set(threading.enumerate())
     with EmbeddedBroker(config={"offsets.topic.num.partitions": 2, "broker.id": 7}) as broker:
         assert broker.running.config.integer("offsets.topic.num.partitions") == 2
-        (thread,) = [thread for thread in threading.enumerate() if thread.name == "ottla-broker-7"]
+        thread = thread_named("ottla-broker-7", others)
         assert thread.daemon, "a test that forgets to stop it can end"
 
 
@@ -57,10 +63,11 @@ def test_what_a_broker_is_through_its_life(tmp_path: Path, monkeypatch: pytest.M
     broker = EmbeddedBroker()
     assert not broker.is_running and broker.port == 0
     broker.resume()
+    others = set(threading.enumerate())
     with broker:
         directory = broker.data_dir
         assert broker.is_running and directory.parent == tmp_path and directory.name.startswith("ottla-")
-        (thread,) = [thread for thread in threading.enumerate() if thread.name == "ottla-broker"]
+        thread = thread_named("ottla-broker", others)
         broker.pause()
         broker.pause()
         assert not broker.is_running
