@@ -153,3 +153,16 @@ def test_a_follower_that_has_left_the_in_sync_set_is_looked_at_again(tmp_path: P
             assert set(proposed) == {1}
 
     in_leader(tmp_path, scenario)
+
+
+def test_a_follower_that_was_answered_is_not_woken_any_more(tmp_path: Path) -> None:
+    async def scenario(leader: Leader) -> None:
+        await leader.fetch(p0=0, p1=0)
+        assert await leader.fetch(wait_ms=1) == {}
+        parked = leader.broker.parked
+        assert not parked._soon
+        leader.append(1)
+        assert not parked._soon, "nobody waits"
+        assert set(await leader.fetch()) == {1}
+
+    in_leader(tmp_path, scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -133,3 +134,20 @@ def test_a_partition_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         {"partition": 2, "leader": None, "replicas": [3], "isr": [3], "offline": [3]},
     ]
     assert (described["topic"], described["internal"]) == ("t", False)
+
+
+def test_a_table_has_a_row_for_each_partition_and_the_settings_below(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    brokers = Brokers(retention_ms="1", cleanup_policy="compact")
+    run_async(describe(brokers, [topic(BEHIND, LEADERLESS)], EVERYTHING, Output.TABLE))  # type: ignore[arg-type]
+    title, *table, first, second = capsys.readouterr().out.splitlines()
+    assert title.split() == ["t", "AAECAwQFBgcICQoLDA0ODw"]
+    rows = [[cell.strip() for cell in re.split("[┃│]", line)[1:-1]] for line in table if set(line) & set("┃│")]
+    assert rows == [
+        ["partition", "leader", "replicas", "in sync", "offline"],
+        ["1", "2", "2,1,3", "2,1", "3"],
+        ["2", "none", "3", "3", "3"],
+    ]
+    assert (first, second) == ("  cleanup.policy = compact", "  retention.ms = 1")

@@ -55,19 +55,25 @@ def test_a_callback_may_send_but_not_wait(mock_cluster: str, topic: str) -> None
             try:
                 for call in (
                     lambda: producer.send(f"{topic}-unknown", b"v"),
+                    lambda: producer.send(topic, b"v", partition=900),
                     lambda: producer.flush(1),
                 ):
                     try:
                         call()
                     except ClientError as e:
-                        told.append(type(e).__name__)
+                        told.append(f"{type(e).__name__}: {e.message}")
                 told.append(producer.send(topic, b"again", partition=0).__class__.__name__)
             finally:
                 done.set()
 
         producer.send(topic, b"v", partition=0, on_delivery=delivered)
         assert done.wait(PATIENCE_S)
-    assert told == ["BufferExhaustedError", "ConcurrentUseError", "SendFuture"]
+    not_known = "BufferExhaustedError: {} is not known yet, and a delivery callback cannot wait until it is"
+    assert told[:2] == [
+        not_known.format(f"topic {topic}-unknown"),
+        not_known.format(f"partition 900 of topic {topic}"),
+    ]
+    assert [line.partition(":")[0] for line in told[2:]] == ["ConcurrentUseError", "SendFuture"]
 
 
 def test_a_partitioner_must_not_use_its_producer(mock_cluster: str, topic: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from ottla.log.dir_claim import META_PROPERTIES, DirOwner, read_owner, take_ownership
+from ottla.log.dir_claim import META_PROPERTIES, DirOwner, lock_directory, read_owner, take_ownership
 
 CLUSTER = "zP1DjmB8RBuXMkn2O1MImg"
 
@@ -31,3 +32,10 @@ def test_what_is_missing_is_written(tmp_path: Path, text: str) -> None:
     take_ownership(tmp_path, 1, CLUSTER)
     assert read_owner(tmp_path) == DirOwner(1, CLUSTER)
     assert "made.by=somebody" in (tmp_path / META_PROPERTIES).read_text().splitlines()
+
+
+def test_a_directory_is_made_with_those_above_it(tmp_path: Path) -> None:
+    directory = tmp_path / "disk" / "ottla" / "log"
+    for _ in range(2):
+        os.close(lock_directory(directory))
+    assert read_owner(directory) == DirOwner(None, None)

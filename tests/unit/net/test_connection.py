@@ -36,7 +36,7 @@ from ottla.wire.header import (
     read_request_header,
     read_response_header,
 )
-from tests.waiting import in_time, join, run_async
+from tests.waiting import PATIENCE_S, in_time, join, run_async
 
 RunAsync = Callable[[Coroutine[object, object, None]], None]
 
@@ -673,6 +673,14 @@ def test_an_idle_connection_closes_itself_and_one_that_waits_does_not(run: RunAs
             await waiting
             reason = await asyncio.wait_for(connection.wait_closed(), 10)
             assert "idle" in reason.message
+
+    run(check())
+
+
+def test_without_any_time_to_be_idle_it_ends_at_once(run: RunAsync) -> None:
+    async def check() -> None:
+        async with connected(TinyBroker(), idle_ms=0) as (connection, _):
+            assert "idle" in (await asyncio.wait_for(connection.wait_closed(), PATIENCE_S)).message
 
     run(check())
 

@@ -101,6 +101,15 @@ def test_a_request_without_reply_does_not_disturb_the_order(start_server: StartS
     assert client.ask(b"three") == b"three"
 
 
+def test_small_replies_leave_at_once(start_server: StartServer) -> None:
+    """Nagle's algorithm would keep them until the one before is confirmed."""
+    running = start_server()
+    assert running.client().ask(b"1") == b"1"
+    (connection,) = running.call(running.server.connections)
+    with socket.socket(fileno=os.dup(connection._channel.fileno())) as accepted:
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
 def test_total_limit_of_connections(start_server: StartServer) -> None:
     running = start_server(max_connections=2)
     first, second = running.client(), running.client()

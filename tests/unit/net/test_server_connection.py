@@ -98,6 +98,18 @@ def test_an_empty_completion_sends_nothing(start_server: StartServer) -> None:
     assert client.receive() == b"next"
 
 
+@pytest.mark.parametrize(
+    "bodies",
+    [[b"echo"], [b"staged:1"], [b"staged:1", b"staged:2", b"echo", b"staged:3"], [b"big:300000", b"staged:1"]],
+)
+def test_what_is_sent_is_counted(start_server: StartServer, bodies: list[bytes]) -> None:
+    running = start_server()
+    client = running.client()
+    client.send(*bodies)
+    received = sum(4 + len(client.receive()) for _ in bodies)
+    running.wait_until(lambda: running.server.stats.sent_bytes_total == received)
+
+
 def test_completing_twice_is_an_error(start_server: StartServer) -> None:
     running = start_server()
     client = running.client()

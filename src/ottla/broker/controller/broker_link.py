@@ -9,7 +9,7 @@ from ottla.wire.message import Request, Response
 
 
 class ClusterLink:
-    def __init__(self, broker_id: int, orders: Orders, peers: Peers, *, timeout_ms: int = 30_000) -> None:
+    def __init__(self, broker_id: int, orders: Orders, peers: Peers, *, timeout_ms: int) -> None:
         self._broker_id = broker_id
         self._timeout_ms = timeout_ms
         self._orders = orders

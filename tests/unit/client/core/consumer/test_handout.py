@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition
 from ottla.client.core.consumer.cursors import Cursor
+from ottla.client.core.consumer.fetched_columns import chosen_columns, decode_claimed
 from ottla.client.errors import ClientError
 
 from .test_cursors import FIRST, SECOND, Reader, batch
@@ -252,3 +256,28 @@ def test_partitions_that_are_not_assigned_have_nothing_to_say() -> None:
     reader, _ = filled(batch(0))
     reader.cursors.replace([SECOND])
     assert not reader.handout.has_records() and reader.handout.take(1) == []
+
+
+@pytest.mark.parametrize("as_columns", range(8))
+def test_records_go_on_where_columns_have_ended(as_columns: int) -> None:
+    reader, cursor = filled(batch(0, 4) + batch(4, 3))
+    columns = decode_claimed(reader.handout.claim(1 << 20), chosen_columns(["offset"]), as_columns)
+    assert columns["offset"].to_pylist() == list(range(as_columns))
+    assert offsets(reader, 99) == list(range(as_columns, 7)) and cursor.position == 7
+
+
+@pytest.mark.parametrize("has_more", [False, True])
+def test_an_answer_that_is_gone_when_it_has_been_read_takes_no_other_with_it(has_more: bool) -> None:
+    """The handler of a signal may move a cursor at any time."""
+    reader, cursor = filled(batch(0))
+    (fetched,) = cursor.chunks
+
+    def moved() -> None:
+        cursor.seek(0)
+        if has_more:
+            cursor.chunks.append(fetched)
+
+    last: Any = SimpleNamespace(next_batch=moved, arrival=0)
+    cursor.chunks.clear()
+    cursor.chunks.append(last)
+    assert offsets(reader, 9) == ([0, 1, 2] if has_more else [])

@@ -215,3 +215,16 @@ def test_moments_have_bounds(seconds: int, nanos: int, is_in_range: bool) -> Non
     else:
         with pytest.raises(ValueError, match=r"at: .* are out of range"):
             _micros(value, "at", *_MOMENTS)
+
+
+@pytest.mark.parametrize(
+    ("count", "error"),
+    [
+        (32, "it is another message of its schema than shop.Order"),
+        (33, "it does not say which message of its schema it is"),
+        (-1, "it does not say which message of its schema it is"),
+    ],
+)
+def test_a_message_lies_at_most_32_messages_deep(count: int, error: str) -> None:
+    value = b"\0\0\0\0\x07" + bytes([2 * count if count >= 0 else 1]) + bytes(max(count, 0))
+    assert decoded([value], is_framed=True) == [(None, error)]
