@@ -13,6 +13,12 @@ def led_by(leader: int, epoch: int = 0) -> PartitionImage:
     return PartitionImage(leader, epoch, 0, (1, 2), (1, 2), ())
 
 
+def test_nothing_is_known_before_the_controller_has_spoken() -> None:
+    image = ClusterImage("cluster")
+    assert (image.cluster_id, image.controller_id, image.controller_epoch) == ("cluster", -1, -1)
+    assert (image.brokers, image.topics, image.generation) == ({}, {}, 0)
+
+
 def test_a_topic_is_known_by_name_and_by_id() -> None:
     image = ClusterImage("cluster")
     image.set_partition(T0, OLD_ID, led_by(1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.machines.cluster.topic_names import colliding_name, why_illegal
+from ottla.machines.cluster.topic_names import INTERNAL_TOPICS, colliding_name, why_illegal
 
 
 def test_topic_names() -> None:
@@ -13,3 +13,7 @@ def test_topic_names() -> None:
     assert colliding_name("a.b", ["x", "a_b"]) == "a_b"
     assert colliding_name("a.b", ["a.b", "ab"]) is None
     assert colliding_name("ab", ["a.b"]) is None
+
+
+def test_topics_of_the_coordinators_are_internal() -> None:
+    assert INTERNAL_TOPICS == {"__consumer_offsets", "__transaction_state"}

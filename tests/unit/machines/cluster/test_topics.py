@@ -18,7 +18,7 @@ from ottla.machines.cluster.state import (
     WritePartition,
     WriteTopic,
 )
-from ottla.machines.cluster.topics import NewTopic, PartitionsWanted, TopicFound, TopicWanted
+from ottla.machines.cluster.topics import CreatedTopic, NewTopic, PartitionsWanted, TopicFound, TopicWanted
 
 
 def cluster() -> ClusterState:
@@ -45,6 +45,13 @@ def test_an_assignment_names_live_brokers_only() -> None:
 @pytest.mark.parametrize("partitions", [0, -2])
 def test_a_topic_has_partitions(partitions: int) -> None:
     assert refusal(NewTopic("t", partitions, 1, {})) is ErrorCode.INVALID_PARTITIONS
+
+
+def test_a_request_makes_ten_thousand_partitions_and_no_more() -> None:
+    asked = TopicWanted(NewTopic("t", 10_000, 1, {}), Uuid(bytes(16)), 0, 0, validate_only=True)
+    decision = decide(cluster(), asked, lambda _: False)
+    assert decision == Decision(result=CreatedTopic(Uuid(bytes(16)), 10_000, 1)), "nothing is made of it"
+    assert refusal(NewTopic("t", 10_001, 1, {})) is ErrorCode.INVALID_PARTITIONS
 
 
 def test_there_are_as_many_brokers_as_replicas() -> None:
@@ -149,8 +156,9 @@ def test_a_topic_that_somebody_else_has_written_gets_an_id_and_leaders() -> None
     assert state.topics["t"].is_unfinished, "as long as a partition has never been led"
 
 
-def test_a_topic_that_has_all_is_only_noted() -> None:
-    led = PartitionState((1,), leader=1, leader_epoch=4, isr=(1,), partition_epoch=9)
+@pytest.mark.parametrize("leader_epoch", [0, 4])
+def test_a_topic_that_has_all_is_only_noted(leader_epoch: int) -> None:
+    led = PartitionState((1,), leader=1, leader_epoch=leader_epoch, isr=(1,), partition_epoch=9)
     stored = TopicState(Uuid(bytes(range(16))), {0: led}, node_version=3)
     decision = decide(cluster(), TopicFound("t", stored, NIL_UUID), lambda _: False)
     assert decision.changes == [NoteTopic("t", stored)]
