@@ -16,4 +16,4 @@ def test_topic_names() -> None:
 
 
 def test_topics_of_the_coordinators_are_internal() -> None:
-    assert INTERNAL_TOPICS == {"__consumer_offsets", "__transaction_state"}
+    assert sorted(INTERNAL_TOPICS) == ["__consumer_offsets", "__transaction_state"]
