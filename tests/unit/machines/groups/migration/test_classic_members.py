@@ -158,6 +158,17 @@ class TestHeartbeat:
         runner.perform(runner.shard.timer_fired((JOIN_TIMER, GROUP, member_id), runner.now_ms))
         assert member_id not in group(runner).durable.members
 
+    def test_who_has_joined_again_is_given_the_whole_time_when_it_is_called_the_next_time(self, runner: Runner) -> None:
+        member_id = runner.reply(join(runner)).member_id
+        for name in ("d", "e"):
+            ConsumerMember(runner, name).step()
+            runner.advance(1)
+            epoch = group(runner).durable.members[member_id].current.epoch
+            assert runner.heartbeat(member_id, epoch) == ErrorCode.REBALANCE_IN_PROGRESS
+            assert runner.timers[JOIN_TIMER, GROUP, member_id] == runner.now_ms + REBALANCE_MS
+            assert runner.reply(join(runner, member_id)).error_code == 0
+            assert (JOIN_TIMER, GROUP, member_id) not in runner.timers
+
     def test_a_silent_member_loses_its_place_after_its_own_session(self, runner: Runner) -> None:
         member_id = runner.reply(join(runner)).member_id
         runner.advance(SESSION_MS - 1)
@@ -209,7 +220,9 @@ class TestLeave:
     def test_by_instance_id_alone(self, runner: Runner) -> None:
         static = runner.reply(runner.join(instance_id="i")).member_id
         response = runner.leave(("", "i"), ("", "none"))
-        assert [item.error_code for item in response.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID]
+        unknown = ErrorCode.UNKNOWN_MEMBER_ID
+        told = [(item.member_id, item.group_instance_id, item.error_code) for item in response.members]
+        assert told == [(static, "i", 0), ("", "none", unknown)]
         assert static not in group(runner).durable.members
 
     def test_of_nobody_changes_nothing(self, runner: Runner) -> None:

@@ -155,10 +155,12 @@ def test_not_if_the_policy_forbids_it(policy: MigrationPolicy) -> None:
     settle(a)
 
 
-def test_not_if_the_members_are_no_consumers(runner: Runner) -> None:
-    token = runner.join(version=3, protocol_type="connect", protocols=(("default", b"x"),))
+@pytest.mark.parametrize(("metadata", "assigned"), [(b"x", b"x"), (subscription(["orders"]), b"")])
+def test_not_if_the_members_are_no_consumers(runner: Runner, metadata: bytes, assigned: bytes) -> None:
+    """Even if what they say of themselves reads as if they were."""
+    token = runner.join(version=3, protocol_type="connect", protocols=(("default", metadata),))
     member_id = runner.reply(token).member_id
-    runner.sync(member_id, 1, {member_id: b"x"})
+    runner.sync(member_id, 1, {member_id: assigned})
     assert ConsumerMember(runner, "c").beat().error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert runner.heartbeat(member_id, 1) == ErrorCode.NONE
 
