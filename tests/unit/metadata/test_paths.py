@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.base.types import NIL_UUID, Endpoint, uuid_from_text
+from ottla.base.types import NIL_UUID, Endpoint, TopicPartition, uuid_from_text
 from ottla.metadata import paths
 from ottla.metadata.paths import BrokerNode, PartitionStateNode, TopicNode
 
@@ -87,6 +87,14 @@ STATE = PartitionStateNode(leader=2, leader_epoch=7, isr=[2, 1], controller_epoc
             "topics/t",
         ),
         (paths.encode_cluster_id("x"), {"version": "1", "id": "x"}, paths.decode_cluster_id, "x"),
+        (paths.encode_features(), {"features": {}, "version": 2, "status": 1}, None, None),
+        (paths.encode_log_dir_event(2), {"version": 1, "broker": 2, "event": 1}, paths.decode_log_dir_event, 2),
+        (
+            paths.encode_reassignments({TopicPartition("t", 1): (3, 2)}),
+            {"version": 1, "partitions": [{"topic": "t", "partition": 1, "replicas": [3, 2]}]},
+            paths.decode_reassignments,
+            {TopicPartition("t", 1): (3, 2)},
+        ),
         (
             paths.encode_producer_id_block(2, 1000, 1999),
             {"version": 1, "broker": 2, "block_start": "1000", "block_end": "1999"},
@@ -119,6 +127,15 @@ def test_names_that_could_be_mistaken_for_paths_are_quoted() -> None:
     assert paths.topic_config("a.b") == "/config/topics/a.b"
     assert paths.broker_config(None) == "/config/brokers/<default>"
     assert paths.broker_config(0) == "/config/brokers/0"
+
+
+def test_nodes_lie_where_kafkas_do() -> None:
+    assert (paths.topic("t"), paths.partition_state("t", 3)) == (
+        "/brokers/topics/t",
+        "/brokers/topics/t/partitions/3/state",
+    )
+    moves = json.dumps({"partitions": [{"topic": "t", "partition": 0}, {"topic": "u", "partition": 2}]}).encode()
+    assert paths.decode_partitions(moves) == [("t", 0), ("u", 2)]
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ottla.base.errors import ErrorCode
-from ottla.machines.transactions.answers import append_failure_code, known_code, verification_code
+from ottla.machines.transactions.answers import Answer, append_failure_code, known_code, verification_code
 from ottla.wire.api_keys import ApiKey
 
 E = ErrorCode
+
+
+def test_an_answer_says_by_itself_that_nothing_went_wrong() -> None:
+    assert Answer() == (0, None, -1, -1)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +65,32 @@ def test_what_only_newer_brokers_know_needs_the_newer_form() -> None:
     assert Transaction("t", Producer(1, 0), 1, State.EMPTY, previous_producer_id=9).record().value_version == 1
     assert Transaction("t", Producer(1, 0), 1, State.PREPARE_ABORT, next_producer_id=9).record().value_version == 1
     assert Transaction("t", Producer(1, 0), 1, State.PREPARE_ABORT, client_version=2).record().value_version == 1
+
+
+@pytest.mark.parametrize(("version", "client_version"), [(0, 0), (3, 0), (4, 2), (5, 2)])
+def test_a_transaction_knows_whether_its_client_raises_epochs(version: int, client_version: int) -> None:
+    """From version 4 on it is brokers that add partitions, for clients of the second part of KIP-890."""
+    c = Coordinator()
+    assert c.add(granted_to(c.init()), P0, version=version).error_code is ErrorCode.NONE
+    assert c.transaction().client_version == client_version
+
+
+def test_the_size_foretold_grows_with_each_name() -> None:
+    names = Transaction("four", Producer(1, 0), 1, State.ONGOING, frozenset({P0, P1}))
+    assert names.stored_bytes_max == 128 + 4 * 4 + 2 * (16 + 4 * len("orders"))
+
+
+def test_states_have_kafkas_numbers() -> None:
+    assert {state.text: state.value for state in State} == {
+        "Empty": 0,
+        "Ongoing": 1,
+        "PrepareCommit": 2,
+        "PrepareAbort": 3,
+        "CompleteCommit": 4,
+        "CompleteAbort": 5,
+        "Dead": 6,
+        "PrepareEpochFence": 7,
+    }
 
 
 def test_offsets_that_begin_a_transaction_say_nothing_of_the_clients_version() -> None:
