@@ -112,6 +112,17 @@ def test_only_the_last_few_files_are_mapped(tmp_path: Path) -> None:
     assert not mapped_files(tmp_path)
 
 
+@needs_maps
+def test_another_part_of_a_file_takes_the_place_of_the_one_that_was_mapped(tmp_path: Path) -> None:
+    files = [stored(tmp_path / str(number)) for number in range(WINDOWS_MAX)]
+    views = small_views()
+    for file in files:
+        views.view(FileSlice(file, 0, 60_000), 60_000)
+    assert bytes(views.view(FileSlice(files[1], 200_000, 60_000), 60_000)) == CONTENT[200_000:260_000]
+    mapped = [Path(line.split()[-1]).name for line in mapped_files(tmp_path)]
+    assert sorted(mapped) == sorted(str(number) for number in range(WINDOWS_MAX)), "nobody had to go for it"
+
+
 def test_a_file_that_cannot_be_mapped_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(19, "No such device")

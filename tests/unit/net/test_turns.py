@@ -135,6 +135,10 @@ def run_one_turn(turns: EpollTurns) -> None:
         loop.run_forever()
 
 
+def test_before_the_first_turn_nobody_shares_it_and_nothing_waits(turns: EpollTurns) -> None:
+    assert (turns.is_shared, turns.has_unsettled) == (False, False)
+
+
 def test_a_socket_that_was_forgotten_in_this_turn_is_left_alone(turns: EpollTurns, readable: list[int]) -> None:
     called: list[int] = []
 
