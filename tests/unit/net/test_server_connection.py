@@ -406,6 +406,7 @@ class _Loop:
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
+        self.later: list[tuple[float, Callable[[], None]]] = []
 
     def add_reader(self, fd: int, callback: Callable[[], None]) -> None: ...
 
@@ -413,6 +414,9 @@ class _Loop:
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.soon.append(callback)
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        self.later.append((delay_s, callback))
 
     def run_soon(self, at_most: int = 100) -> None:
         for _ in range(at_most):
@@ -526,3 +530,31 @@ def test_late_replies_behind_a_later_one_are_enough_at_some_time(watched: Watche
             watches.reader()
     assert len(service.handled) == 3
     assert channel.sent.endswith(framed(b"more"))
+
+
+def test_a_muted_connection_goes_on_when_the_time_of_every_mute_is_over(watched: Watched) -> None:
+    loop, watches, service, context = watched
+    channel = _StuckSocket(framed(b"mute:250") + framed(b"after"))
+    channel.refusals = 0
+    connection = ClientConnection(context, channel, connection_id=1, listener="L", peer_host="127.0.0.1", peer_port=1)
+    connection.open()
+
+    def goes_on() -> None:
+        loop.run_soon()
+        if watches.reader is not None:
+            watches.reader()
+            loop.run_soon()
+
+    goes_on()
+    assert (service.handled, channel.sent) == ([b"mute:250"], framed(b"mute:250")), "its reply is not held back"
+    connection.mute(40)
+    assert [delay_s for delay_s, _ in loop.later] == [0.25, 0.04]
+    loop.later[1][1]()
+    goes_on()
+    assert service.handled == [b"mute:250"], "the other time is not over"
+    loop.later[0][1]()
+    goes_on()
+    assert service.handled == [b"mute:250", b"after"]
+    channel.received = framed(b"more")
+    goes_on()
+    assert channel.sent == framed(b"mute:250") + framed(b"after") + framed(b"more")
