@@ -47,6 +47,16 @@ def test_the_published_example_of_twelve_partitions_in_three_racks() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("shift", "is_near"), [(0, True), (1, False), (2, True), (3, False), (100, True), (101, False)]
+)
+def test_the_distance_to_the_second_replica_goes_round(shift: int, is_near: bool) -> None:
+    """It grows with every round, and there are only two other brokers."""
+    near, far = [[0, 1], [1, 2], [2, 0]], [[0, 2], [1, 0], [2, 1]]
+    placed = place_replicas(dict.fromkeys(range(3)), partitions=12, replication_factor=2, start=0, shift=shift)
+    assert [placed[index] for index in range(12)] == ([*near, *far] if is_near else [*far, *near]) * 2
+
+
 def test_racks_of_different_sizes_take_turns_while_they_last() -> None:
     racks = {1: "a", 2: "a", 3: "a", 4: "b", 5: "c", 6: "c"}
     placed = place_replicas(racks, partitions=6, replication_factor=1, start=0, shift=0)
