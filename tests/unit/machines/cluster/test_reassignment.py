@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
-from ottla.machines.cluster.controller import DemotionAsked, TakenOver
+from ottla.machines.cluster.controller import BrokersChanged, DemotionAsked, Event, TakenOver, decide
 from ottla.machines.cluster.decision import DeleteReplicas, TellMetadata, TellRoles
 from ottla.machines.cluster.image import NO_LEADER
 from ottla.machines.cluster.isr_changes import IsrAsked, ProposedIsr
@@ -182,6 +182,24 @@ def test_only_what_is_moving_comes_to_its_end() -> None:
     before, version = world.of(T0), world.state.topics["t"].node_version
     world.happens(ReassignmentsAdvanced((T0, T1, TopicPartition("nowhere", 0))))
     assert (world.of(T0), world.state.topics["t"].node_version, world.messages) == (before, version, [])
+
+
+def test_whatever_could_end_a_move_has_it_looked_at() -> None:
+    world = one_partition(2)
+    move(world, 3)
+    partition, advanced = world.of(T0), ReassignmentsAdvanced((T0,))
+
+    def next_event(event: Event) -> object:
+        return decide(world.state, event, lambda _: False).next_event
+
+    live = world.state.brokers
+    for gone, expected in ((3, advanced), (2, advanced), (4, None)):
+        left = {broker_id: broker for broker_id, broker in live.items() if broker_id != gone}
+        assert next_event(BrokersChanged(left)) == expected
+    assert next_event(BrokersChanged({**live, 3: live[3]._replace(epoch=99)})) == advanced
+    assert next_event(TakenOver()) == advanced
+    proposal = ProposedIsr(T0, partition.leader_epoch, partition.partition_epoch, (2, 3))
+    assert next_event(IsrAsked(2, live[2].epoch, (proposal,))) == advanced
 
 
 def test_cancelling_brings_back_the_old_replicas() -> None:
