@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ottla.base.types import NIL_UUID, Endpoint, TopicPartition, Uuid
 from ottla.machines.cluster.controller import decide
 from ottla.machines.cluster.requests import Sender, leader_and_isr, stop_replica, update_metadata
@@ -93,6 +95,19 @@ def test_the_whole_role_is_told() -> None:
     told = leader_and_isr(state_of_four_brokers(), SENDER, 1, {T0: False})
     assert told is not None and not told.topic_states[0].partition_states[0].is_new, "it was there before"
     assert leader_and_isr(state_of_four_brokers(), SENDER, 3, {T1: True}) is None, "it has no replica of it"
+
+
+@pytest.mark.parametrize(
+    ("adding", "isr", "is_new"), [((2,), (1,), True), ((2,), (1, 2), False), ((), (1,), False), ((), (1, 2), False)]
+)
+def test_a_replica_that_a_move_brings_is_new_until_it_is_in_sync(
+    adding: tuple[int, ...], isr: tuple[int, ...], is_new: bool
+) -> None:
+    state = state_of_four_brokers()
+    state.topics["t"].partitions[0] = PartitionState((1, 2), 1, 8, isr, 11, adding=adding)
+    for is_said, expected in ((False, is_new), (True, True)):
+        told = leader_and_isr(state, SENDER, 2, {T0: is_said})
+        assert told is not None and told.topic_states[0].partition_states[0].is_new is expected
 
 
 def test_who_leads_and_who_is_not_there_is_told_to_all() -> None:

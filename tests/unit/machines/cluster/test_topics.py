@@ -18,7 +18,14 @@ from ottla.machines.cluster.state import (
     WritePartition,
     WriteTopic,
 )
-from ottla.machines.cluster.topics import CreatedTopic, NewTopic, PartitionsWanted, TopicFound, TopicWanted
+from ottla.machines.cluster.topics import (
+    CreatedTopic,
+    DeletionWanted,
+    NewTopic,
+    PartitionsWanted,
+    TopicFound,
+    TopicWanted,
+)
 
 
 def cluster() -> ClusterState:
@@ -103,6 +110,33 @@ def test_partitions_that_cannot_be_added(
     with pytest.raises(KafkaError) as raised:
         grown(total, assignment)
     assert raised.value.code is code and words in raised.value.message
+
+
+@pytest.mark.parametrize("name", ["none", "going"])
+def test_a_topic_that_is_not_there_or_going_to_go_is_neither_grown_nor_deleted(name: str) -> None:
+    state = cluster()
+    state.topics["going"] = TopicState(Uuid(bytes(15) + b"\x01"), {0: PartitionState((1,), 1, 0, (1,), 0)})
+    state.pending_deletions.add("going")
+    for event in (PartitionsWanted(name, 2), DeletionWanted(name)):
+        with pytest.raises(KafkaError) as raised:
+            decide(state, event, lambda _: False)
+        assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(("adding", "code"), [((2,), ErrorCode.REASSIGNMENT_IN_PROGRESS), ((), None)])
+def test_a_topic_that_moves_does_not_grow(adding: tuple[int, ...], code: ErrorCode | None) -> None:
+    state = cluster()
+    partitions = {
+        0: PartitionState((1,), 1, 0, (1,), 0),
+        1: PartitionState((1,), 1, 0, (1,), 0)._replace(adding=adding),
+    }
+    state.topics["t"] = TopicState(Uuid(bytes(15) + b"\x01"), partitions)
+    if code is None:
+        assert decide(state, PartitionsWanted("t", 3), lambda _: False).result == 2
+        return
+    with pytest.raises(KafkaError) as raised:
+        decide(state, PartitionsWanted("t", 3), lambda _: False)
+    assert raised.value.code is code
 
 
 @pytest.mark.parametrize("assignment", [None, [[1]]])
