@@ -25,3 +25,4 @@ def test_numbers(ours: type[IntEnum], theirs: type[IntEnum], only_ours: set[str]
     others = {name: word.value for name, word in theirs.__members__.items()}
     assert mine.keys() - others.keys() <= only_ours
     assert {name: mine[name] for name in mine.keys() & others} == {name: others[name] for name in mine.keys() & others}
+    assert ours["UNKNOWN"] == 0

@@ -40,6 +40,14 @@ def refusal(declared: Option, text: str | None) -> str:
     return caught.value.message
 
 
+def test_kinds_of_values_have_kafkas_numbers() -> None:
+    names = ("BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD")
+    assert {name: kind.value for name, kind in Type.__members__.items()} == {
+        name: number for number, name in enumerate(names, 1)
+    }
+    assert (MAX_INT, MAX_LONG, MAX_DOUBLE) == (2_147_483_647, 9_223_372_036_854_775_807, 1.7976931348623157e308)
+
+
 @pytest.mark.parametrize(
     ("type_", "text", "value"),
     [
