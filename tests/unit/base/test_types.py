@@ -38,6 +38,7 @@ def test_other_texts_are_no_ids(text: str) -> None:
 
 
 def test_no_id_is_sixteen_zeros() -> None:
+    assert bytes(16) == NIL_UUID
     assert uuid_to_text(NIL_UUID) == "A" * 22
 
 
