@@ -304,3 +304,46 @@ def test_a_session_is_old_when_it_is_older_than_the_limit(now_ms: int, session_i
 
 def test_consumers_have_no_watch() -> None:
     assert Client(FetchSessions(10)).fetch([0]).watch is None
+
+
+def test_a_partition_of_which_nothing_is_known_is_no_news() -> None:
+    client = Client(FetchSessions(10))
+    sent(client.fetch([0]), {})
+    assert sent(client.fetch([1]), {1: Answer(0, -1, -1)}) == []
+
+
+@pytest.mark.parametrize("has_session", [True, False])
+def test_only_a_followers_session_is_told_that_all_was_told(has_session: bool) -> None:
+    context = Client(FetchSessions[Asked](10 if has_session else 0)).fetch([0])
+    context.close([key(0)])
+    assert looked_at(context) == [0]
+
+
+def test_what_goes_on_with_a_session_is_incremental_and_nothing_else() -> None:
+    sessions: FetchSessions[Asked] = FetchSessions(1)
+
+    def begin(session_id: int, epoch: int, asked: list[int], forgotten: list[int] | None = None) -> tuple[bool, int]:
+        context = sessions.begin(
+            FetchRequestHead(session_id, epoch, False, False),
+            [(key(index), Asked(index)) for index in asked],
+            [key(index) for index in forgotten or []],
+            now_ms=0,
+            new_session_id=7,
+        )
+        return context.is_incremental, context.session_id
+
+    assert begin(0, -1, [0]) == (False, 0)
+    assert begin(0, 0, []) == (False, 0)
+    assert begin(0, 0, [0]) == (False, 7)
+    assert begin(0, 0, [0]) == (False, 0), "there is no room for a second one"
+    assert begin(7, 1, [1]) == (True, 7)
+    assert begin(7, 2, [], [0, 1]) == (False, 0)
+    assert len(sessions) == 0
+
+
+def test_what_the_session_does_not_know_any_more_is_not_sent() -> None:
+    client = Client(FetchSessions[Asked](10))
+    context = client.fetch([0, 1])
+    client.fetch(forgotten=[1])
+    results = [(key(index), Answer()) for index in (1, 0, 2)]
+    assert context.select(results, [True] * 3) == [(key(0), Answer())]
