@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ottla.base.errors import ErrorCode
 from ottla.base.types import TopicPartition, Uuid
 from ottla.machines.reader_session import FetchSession, SessionRequest, Wanted
+from ottla.wire.apis.fetch import FetchPartition, FetchTopic, ForgottenTopic
 
 IDS = [Uuid(bytes(15) + bytes([number])) for number in (1, 2)]
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -125,3 +126,29 @@ def test_a_session_that_has_ended_begins_anew_with_everything(ends: str) -> None
     again = session.request({A: wanted()})
     assert (again.session_epoch, len(again.topics), again.forgotten) == (0, 1, [])
     assert again.session_id == (0 if ends == "answer without a session" else 77), "the broker may drop the old one"
+
+
+def test_all_that_is_wanted_of_a_partition_is_asked_for() -> None:
+    """What only followers say is left out by others, as -1."""
+    session = FetchSession()
+    assert (session.session_id, session.is_full, session.end_offsets, session.partitions) == (0, True, {}, frozenset())
+    asked = session.request({A: wanted(5), C: Wanted(IDS[1], 9, 4, 500)})
+
+    def topic(name: str, topic_id: Uuid, offset: int, epoch: int, last: int, start: int, most: int) -> FetchTopic:
+        partition = FetchPartition(
+            partition=0,
+            current_leader_epoch=epoch,
+            fetch_offset=offset,
+            last_fetched_epoch=last,
+            log_start_offset=start,
+            partition_max_bytes=most,
+        )
+        return FetchTopic(topic=name, topic_id=topic_id, partitions=[partition])
+
+    topics = [topic("t", IDS[0], 5, 3, 2, 1, 1000), topic("u", IDS[1], 9, 4, -1, -1, 500)]
+    assert asked == SessionRequest(0, 0, topics, [])
+    assert session.partitions == {A, C}
+    session.answered(0, 7)
+    assert session.request({C: Wanted(IDS[1], 9, 4, 500)}) == SessionRequest(
+        7, 1, [], [ForgottenTopic(topic="t", topic_id=IDS[0], partitions=[0])]
+    )
