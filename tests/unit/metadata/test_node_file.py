@@ -74,6 +74,35 @@ def test_nodes_know_their_commits_and_their_owner(file: NodeFile) -> None:
     assert file.get("/none") is None
 
 
+def test_each_operation_says_what_became_of_its_node(file: NodeFile) -> None:
+    done = file.commit(
+        [
+            Check("/a", 0),
+            Set("/a", b"1", version=0),
+            Check("/a", 1),
+            Set("/a", b"2"),
+            CreateSequential("/a/n_", b"s"),
+            Delete("/a/n_0000000000"),
+            Delete("/a/b", version=0),
+            Delete("/a"),
+        ],
+        SESSION,
+    )
+    assert done == [
+        ("/a", 0),
+        ("/a", 1),
+        ("/a", 1),
+        ("/a", 2),
+        ("/a/n_0000000000", 0),
+        ("/a/n_0000000000", -1),
+        ("/a/b", -1),
+        ("/a", -1),
+    ]
+    assert file.tree("") == {}
+    file.commit([Create("/a", b"anew")], SESSION)
+    assert file.get("/a") == Node(b"anew", 0, 3, 3, PERSISTENT), "another node than the one of that name before"
+
+
 def test_a_tree_holds_a_node_and_what_is_below_it(file: NodeFile) -> None:
     file.commit([Create(path) for path in ("/a-", "/a0", "/a/c", "/a/b/d", "/b")], SESSION)
     assert sorted(file.tree("/a")) == ["/a", "/a/b", "/a/b/d", "/a/c"]
