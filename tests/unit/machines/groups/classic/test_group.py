@@ -12,7 +12,7 @@ from ottla.machines.groups.classic.states import GroupState
 from ottla.machines.groups.config import GroupConfig
 from ottla.wire.apis.describe_groups import DescribedGroup, DescribedGroupMember
 from ottla.wire.stored.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
-from tests.unit.machines.groups.runner import DELAY_MS, GROUP, Runner
+from tests.unit.machines.groups.runner import DELAY_MS, GROUP, SESSION_MS, Runner
 
 
 def member(member_id: str = "m", instance_id: str | None = "i") -> Member:
@@ -228,3 +228,13 @@ def test_who_has_joined_a_full_group_may_join_again() -> None:
         (0, 1, ids[1]),
         (0, 1, ids[0]),
     ]
+
+
+def test_a_member_has_a_whole_session_from_its_first_generation_on() -> None:
+    runner = Runner()
+    member_id = runner.reply(runner.join()).member_id
+    joining = runner.join(member_id)
+    assert runner.timers["session", GROUP, member_id] == runner.now_ms + 300_000
+    runner.advance(DELAY_MS)
+    assert runner.reply(joining).generation_id == 1
+    assert runner.timers["session", GROUP, member_id] == runner.now_ms + SESSION_MS
