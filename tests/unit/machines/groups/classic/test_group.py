@@ -12,7 +12,7 @@ from ottla.machines.groups.classic.states import GroupState
 from ottla.machines.groups.config import GroupConfig
 from ottla.wire.apis.describe_groups import DescribedGroup, DescribedGroupMember
 from ottla.wire.stored.consumer_offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
-from tests.unit.machines.groups.runner import DELAY_MS, GROUP, SESSION_MS, Runner
+from tests.unit.machines.groups.runner import DELAY_MS, GROUP, SESSION_MS, Runner, subscription
 
 
 def member(member_id: str = "m", instance_id: str | None = "i") -> Member:
@@ -238,3 +238,33 @@ def test_a_member_has_a_whole_session_from_its_first_generation_on() -> None:
     runner.advance(DELAY_MS)
     assert runner.reply(joining).generation_id == 1
     assert runner.timers["session", GROUP, member_id] == runner.now_ms + SESSION_MS
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "protocol_name", "code"),
+    [
+        (None, None, ErrorCode.NONE),
+        ("consumer", None, ErrorCode.NONE),
+        (None, "range", ErrorCode.NONE),
+        ("consumer", "range", ErrorCode.NONE),
+        ("connect", "range", ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ("consumer", "sticky", ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_a_member_asks_for_what_was_agreed_on(
+    protocol_type: str | None, protocol_name: str | None, code: ErrorCode
+) -> None:
+    runner = Runner()
+    (leader,) = runner.stable_group("a")
+    token = runner.sync(leader, 1, protocol_type=protocol_type, protocol_name=protocol_name)
+    assert runner.reply(token).error_code == code
+
+
+def test_who_gives_its_id_back_is_not_waited_for() -> None:
+    runner = Runner()
+    (leader,) = runner.stable_group("a")
+    issued = runner.reply(runner.join()).member_id
+    rejoining = runner.join(leader, protocols=(("range", subscription("clicks")),))
+    assert runner.reply(rejoining) is None
+    assert [each.error_code for each in runner.leave(issued).members] == [0]
+    assert runner.reply(rejoining).generation_id == 2

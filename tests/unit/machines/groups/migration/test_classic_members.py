@@ -7,6 +7,7 @@ import pytest
 from ottla.base.errors import ErrorCode
 from ottla.machines.groups.consumer.group import JOIN_TIMER, SESSION_TIMER, SYNC_TIMER, ConsumerGroup
 from ottla.machines.groups.consumer.member import MemberState
+from ottla.wire.stored.consumer_protocol import ConsumerProtocolSubscription
 from tests.unit.machines.groups.migration.test_upgrade import ALL, make_runner
 from tests.unit.machines.groups.migration.world import (
     COOPERATIVE,
@@ -72,6 +73,19 @@ class TestJoin:
         first = runner.reply(join(runner)).member_id
         assert runner.reply(join(runner, protocol="sticky")).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         assert runner.reply(join(runner, first, protocol="sticky")).error_code == 0, "it has to agree with nobody"
+
+    def test_an_empty_instance_id_is_refused(self, runner: Runner) -> None:
+        length = len(runner.log)
+        assert runner.reply(runner.join(instance_id="")).error_code == ErrorCode.INVALID_REQUEST
+        assert len(runner.log) == length
+
+    def test_a_rack_is_kept_until_another_is_named(self, runner: Runner) -> None:
+        member_id = ""
+        for named, expected in (("r1", "r1"), (None, "r1"), ("r2", "r2")):
+            said = ConsumerProtocolSubscription(topics=["orders"], rack_id=named).encode_versioned(3)
+            token = runner.join(member_id, version=3, protocols=(("range", said),))
+            member_id = runner.reply(token).member_id
+            assert group(runner).durable.members[member_id].subscription.rack_id == expected
 
     def test_a_full_group_takes_nobody_else(self) -> None:
         runner = make_runner(consumer_max_size=1)

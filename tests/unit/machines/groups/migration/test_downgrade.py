@@ -57,6 +57,15 @@ def test_the_classic_members_go_on_by_themselves(runner: Runner, assignor: str, 
     assert runner.fetch(place) == {place: (9, 0)}
 
 
+def test_a_decision_replaces_the_group_before_its_records_are_replayed(runner: Runner) -> None:
+    mixed_group(runner)
+    decision = runner.shard.timer_fired((SESSION_TIMER, GROUP, "c"), runner.now_ms)
+    group = runner.group
+    runner.perform(decision)
+    assert runner.group is group
+    assert (group.state, len(group.members)) == (GroupState.PREPARING_REBALANCE, 2)
+
+
 def test_the_records_are_those_of_kafka(runner: Runner) -> None:
     a, b, c = mixed_group(runner)
     epoch = a.generation

@@ -180,6 +180,14 @@ def test_not_if_the_group_is_too_large() -> None:
     assert ConsumerMember(runner, "c").beat().error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_a_group_of_just_the_largest_size_has_no_room_for_who_would_upgrade_it() -> None:
+    runner = make_runner(consumer_max_size=2)
+    a, b = ClassicMember(runner, "a"), ClassicMember(runner, "b")
+    settle(a, b)
+    assert ConsumerMember(runner, "c").beat().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert isinstance(runner.shard._groups.get(GROUP), ClassicGroup)
+
+
 def test_not_by_a_join_that_is_refused(runner: Runner) -> None:
     a = ClassicMember(runner, "a")
     settle(a)
