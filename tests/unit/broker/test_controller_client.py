@@ -10,6 +10,7 @@ import pytest
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.broker.replication.controller_client import ControllerClient
+from ottla.machines.cluster.controller import ShutdownAsked
 from ottla.machines.cluster.image import ClusterImage
 from ottla.machines.cluster.topics import NewTopic
 from ottla.wire.apis.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -25,6 +26,19 @@ class Elsewhere:
     is_active = False
 
 
+class Here:
+    """The controller of this broker, which is the active one."""
+
+    is_active = True
+
+    def __init__(self) -> None:
+        self.submitted: list[Any] = []
+
+    async def submit(self, event: Any) -> Any:
+        self.submitted.append(event)
+        return (TopicPartition("t", 1),)
+
+
 class Peers:
     """Connections to other brokers, all of which give one answer."""
 
@@ -32,8 +46,10 @@ class Peers:
         self._answer = answer
         self.asked: list[Any] = []
         self.timeouts_ms: list[int] = []
+        self.work: list[str] = []
 
-    async def request(self, broker_id: int, request: Any, response_type: type, *, timeout_ms: int, **_: Any) -> Any:
+    async def request(self, broker_id: int, request: Any, response_type: type, *, timeout_ms: int, work: str) -> Any:
+        self.work.append(work)
         self.timeouts_ms.append(timeout_ms)
         assert broker_id == CONTROLLER and isinstance(self._answer, response_type)
         self.asked.append(request)
@@ -50,6 +66,7 @@ def test_a_topic_is_created_there_and_a_refusal_told() -> None:
     new = NewTopic("t", 2, 1, configs={"cleanup.policy": "compact"})
     asking, peers = client(CreateTopicsResponse(topics=[CreatableTopicResult(name="t")]))
     asyncio.run(asking.create_topic(new))
+    assert peers.work == ["controller"]
     (topic,) = peers.asked[0].topics
     assert (topic.name, topic.num_partitions, topic.replication_factor) == ("t", 2, 1)
     assert (peers.timeouts_ms, peers.asked[0].timeout_ms) == ([7], 9)
@@ -78,3 +95,18 @@ def test_sets_in_sync_are_changed_there() -> None:
     request = AlterPartitionRequest(broker_id=7)
     assert asyncio.run(asking.alter_partition(request)) is answer
     assert peers.asked == [request]
+
+
+def test_a_controller_of_its_own_is_asked_without_a_connection() -> None:
+    here, peers = Here(), Peers(None)
+    asking = ControllerClient(ClusterImage("cluster"), here, peers)  # type: ignore[arg-type]
+    assert asyncio.run(asking.relieve(7, 70)) == (TopicPartition("t", 1),)
+    assert (here.submitted, peers.asked) == ([ShutdownAsked(7, 70)], [])
+
+
+def test_the_controller_has_half_a_minute() -> None:
+    image, peers = ClusterImage("cluster"), Peers(CreateTopicsResponse(topics=[CreatableTopicResult(name="t")]))
+    image.controller_id = CONTROLLER
+    asking = ControllerClient(image, Elsewhere(), peers)  # type: ignore[arg-type]
+    asyncio.run(asking.create_topic(NewTopic("t", 2, 1)))
+    assert (peers.timeouts_ms, peers.asked[0].timeout_ms) == ([30_000], 30_000)
