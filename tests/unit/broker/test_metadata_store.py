@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ottla.base.errors import StartError
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.metadata_store import _security, metadata_file, open_store
+from ottla.metadata.zookeeper.address import EnsembleAddress
 from ottla.metadata.zookeeper.security import Credentials, Security, TlsFiles
+from ottla.metadata.zookeeper.store import SessionOptions, ZooKeeperStore
 from tests.waiting import run_async
 
 
@@ -46,3 +49,35 @@ def test_settings_of_security_reach_zookeeper() -> None:
     tls = found.tls
     assert tls is not None and tls[:4] == TlsFiles("/own.pem", "secret", "/ca.pem", checks_host_name=False)[:4]
     assert tls.min_version == tls.max_version and tls.min_version.name == "TLSv1_3"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, (18_000, 18_000, 10)),
+        ({"zookeeper.session.timeout.ms": "7"}, (7, 7, 10)),
+        (
+            {
+                "zookeeper.session.timeout.ms": "7",
+                "zookeeper.connection.timeout.ms": "8",
+                "zookeeper.max.in.flight.requests": "9",
+            },
+            (7, 8, 9),
+        ),
+    ],
+)
+def test_settings_of_sessions_reach_zookeeper(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], expected: tuple[int, int, int]
+) -> None:
+    asked: list[Any] = []
+
+    async def connect(address: EnsembleAddress, options: SessionOptions) -> Any:
+        asked.append((address, options))
+        return "the store"
+
+    monkeypatch.setattr(ZooKeeperStore, "connect", connect)
+    given = {"zookeeper.connect": "a:1,b:2/kafka", "ottla.zookeeper.credentials": "user:word", **settings}
+    opened: Any = run_async(open_store(BrokerConfig(given)))
+    assert opened == "the store"
+    security = Security(credentials=Credentials("digest", "user", "word"))
+    assert asked == [(EnsembleAddress.parse("a:1,b:2/kafka"), SessionOptions(*expected, security))]
