@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ottla.base.clock import ManualClock
+from ottla.base.errors import LogDirError
 from ottla.base.types import NIL_UUID, TopicPartition
+from ottla.broker import housekeeping as housekeeping_module
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.housekeeping import Housekeeping
 from ottla.log.checkpoints import PARTITION_METADATA, read_offsets, read_partition_metadata
 from ottla.log.config import LogConfig
 from ottla.log.file import LogFile
 from ottla.records.batch import NO_TIMESTAMP
+from tests.log_lines import messages_of
 from tests.unit.broker.replica_world import TOPIC_ID, ReplicaWorld, in_world
 from tests.waiting import until
 
@@ -243,3 +248,62 @@ def test_a_directory_whose_segments_cannot_be_dropped_is_given_up(
         await housekeeping(world).drop_expired()
 
     in_world(tmp_path, scenario, LogConfig(segment_index_bytes=4096, retention_ms=1_000))
+
+
+@pytest.mark.parametrize(("count", "turns"), [(255, 0), (256, 1), (511, 1), (512, 2)])
+def test_others_have_a_turn_after_256_logs(monkeypatch: pytest.MonkeyPatch, count: int, turns: int) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(housekeeping_module, "asyncio", SimpleNamespace(sleep=sleep))
+    partition = SimpleNamespace(log=None, is_offline=True)
+    jobs = Housekeeping([partition] * count, ManualClock(), BrokerConfig({}))  # type: ignore[arg-type]
+    asyncio.run(jobs.drop_expired())
+    assert pauses == [0] * turns
+
+
+@pytest.mark.parametrize("obstacle", ["is_offline", "is_deleted", "has_batches", None])
+def test_a_log_that_is_not_to_be_touched_is_left_alone(tmp_path: Path, obstacle: str | None) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = await world.lead("t")
+        world.append(partition)
+        world.clock.advance(1_001)
+        log = partition.log
+        partition.is_offline = obstacle == "is_offline"
+        log.is_deleted = obstacle == "is_deleted"
+        with pytest.MonkeyPatch.context() as patched:
+            if obstacle == "has_batches":
+                patched.setattr(type(log.stage), "has_batches", True)
+            await housekeeping(world).drop_expired()
+        log.is_deleted = False
+        assert log.log_start_offset == (1 if obstacle is None else 0)
+
+    in_world(tmp_path, scenario, LogConfig(segment_index_bytes=4096, retention_ms=1_000))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (LogDirError("the disk is gone"), "KAFKA_STORAGE_ERROR: the disk is gone"),
+        (OSError("no files left"), "no files left"),
+    ],
+)
+def test_a_job_that_fails_says_why_and_runs_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception, said: str
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        calls = 0
+
+        async def job() -> None:
+            nonlocal calls
+            calls += 1
+            raise error
+
+        task = asyncio.get_running_loop().create_task(housekeeping(world)._every(1, job))
+        await until(lambda: calls >= 2)
+        task.cancel()
+        assert set(messages_of(caplog, "ottla.broker.housekeeping")) == {said}
+
+    in_world(tmp_path, scenario)

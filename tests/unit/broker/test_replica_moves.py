@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -358,5 +359,124 @@ def test_several_partitions_one_after_the_other(tmp_path: Path) -> None:
         moves.start("t", 0, moves.away)
         await moves.settled()
         assert {partition.log.directory.parent for partition in (*others, moves.partition)} == {moves.away}
+
+    moving(tmp_path, scenario)
+
+
+# What fails at the end, and what was called off before it was begun
+
+
+@pytest.mark.parametrize(("step", "is_new_lost"), [("secure_promoted", True), ("remove_replaced", False)])
+def test_a_directory_that_fails_when_the_copy_has_taken_the_place_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_new_lost: bool
+) -> None:
+    def fails(*_: object) -> None:
+        raise LogDirError("gone")
+
+    async def scenario(moves: Moves) -> None:
+        forgotten: list[object] = []
+        monkeypatch.setattr(moves.world.log_dirs, step, fails)
+        monkeypatch.setattr(moves.world.log_dirs, "forget_move", lambda *_: forgotten.append(1))
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert moves.partition.log.directory == moves.away / "t-0"
+        assert moves.partition.is_offline is is_new_lost
+        assert list(moves.world.log_dirs.failed) == [moves.away if is_new_lost else moves.home]
+        assert forgotten == [], "the next start has to look"
+
+    moving(tmp_path, scenario)
+
+
+def test_a_mistake_of_ours_ends_the_move_and_another_one_can_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> FutureLog:
+        raise ValueError("nobody thought of this")
+
+    async def scenario(moves: Moves) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(FutureLog, "create", fails)
+            moves.start("t", 0, moves.away)
+            await moves.settled()
+        assert moves.not_begun(moves.away) == [] and moves._wishes == {}
+        assert moves.partition.log.directory == moves.home / "t-0"
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert moves.partition.log.directory == moves.away / "t-0"
+
+    moving(tmp_path, scenario)
+    assert [m for m in caplog.messages if m == "t-0: the move to another log directory has failed"]
+
+
+@pytest.mark.parametrize("change", ["nothing", "it is deleted", "the target fails", "it goes offline"])
+def test_a_move_whose_reason_is_gone_before_its_turn_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    made: list[TopicPartition] = []
+    real = FutureLog.create
+
+    def create(dirs: Any, log: Any, path: Path) -> FutureLog:
+        made.append(log.topic_partition)
+        return real(dirs, log, path)
+
+    async def scenario(moves: Moves) -> None:
+        monkeypatch.setattr(FutureLog, "create", create)
+        tp = moves.partition.tp
+        async with moves._slots:
+            moves.start("t", 0, moves.away)
+            await asyncio.sleep(0)
+            if change == "it is deleted":
+                await moves.world.delete("t")
+            elif change == "the target fails":
+                moves.world.replicas.directory_failed(moves.away, LogDirError("gone"))
+            elif change == "it goes offline":
+                moves.partition.is_offline = True
+            assert moves.not_begun(moves.away) == ([moves.partition.log] if change == "nothing" else [])
+        await moves.settled()
+        assert made == ([tp] if change == "nothing" else [])
+        moves.partition.is_offline = False
+
+    moving(tmp_path, scenario)
+
+
+def test_a_partition_that_is_offline_is_not_moved(tmp_path: Path) -> None:
+    async def scenario(moves: Moves) -> None:
+        moves.partition.is_offline = True
+        with pytest.raises(LogDirError, match="t-0 is in a directory that has failed"):
+            moves.start("t", 0, moves.away)
+        assert moves._wishes == {}
+
+    moving(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(("limit_bytes", "is_on_loop"), [(-1, False), (10**6, True)])
+def test_the_last_pieces_are_copied_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_bytes: int, is_on_loop: bool
+) -> None:
+    """Only on the loop is nothing appended between the last piece and the exchange."""
+    where: list[tuple[bool, bool]] = []
+    real = FutureLog.copy
+
+    def copy(future: FutureLog, piece: FileSlice, now_ms: int) -> None:
+        where.append((future.is_ready, threading.current_thread() is threading.main_thread()))
+        real(future, piece, now_ms)
+
+    async def scenario(moves: Moves) -> None:
+        monkeypatch.setattr(replica_moves, "LAST_BYTES", limit_bytes)
+        monkeypatch.setattr(FutureLog, "copy", copy)
+        real_settle = FutureLog.settle
+
+        def settle(future: FutureLog, now_ms: int) -> None:
+            real_settle(future, now_ms)
+            if not appended:
+                appended.append(moves.world.append(moves.partition))
+
+        appended: list[int] = []
+        monkeypatch.setattr(FutureLog, "settle", settle)
+        moves.start("t", 0, moves.away)
+        await moves.settled()
+        assert (moves.partition.log.log_end_offset, appended) == (51, [50])
+        assert {on_loop for is_ready, on_loop in where if is_ready} == {is_on_loop}
+        assert {on_loop for is_ready, on_loop in where if not is_ready} == {False}
 
     moving(tmp_path, scenario)
