@@ -342,3 +342,49 @@ def test_a_session_that_could_not_begin_is_not_kept(running: Running) -> None:
     assert reply.throttle_time_ms > 0
     assert reply.session_id == 0
     assert len(broker.fetch_sessions) == before
+
+
+def test_another_principal_is_judged_anew() -> None:
+    """Whatever was allowed, refused or counted before it was known who asks."""
+    topic, group = ResourceType.TOPIC, ResourceType.GROUP
+    rules = [
+        Rule(AclPermission.ALLOW, Operation.ALL, kind, principal=principal)
+        for kind, principal in ((topic, "User:ann"), (group, "User:ben"))
+    ]
+    limits = QuotaLimits(producers={QuotaEntity("ann"): 1.0, QuotaEntity("ben"): 2.0})
+    quotas = ClientQuotas(limits, samples=2, window_ms=1000)
+    admission = Admission(TableAuthorizer(rules), quotas, listener="L", peer_host="h", principal=None)
+    frame = frame_of(FetchRequest(), 12)
+    position = read_request_header(frame)[-1]
+
+    def allowed() -> tuple[bool, ...]:
+        return (
+            admission.may_write("t"),
+            admission.may_read("t"),
+            admission.may_read_group("g"),
+            admission.may(Operation.DELETE, topic, "t"),
+            admission.may(Operation.DELETE, group, "g"),
+            admission.may_any(Operation.READ, topic),
+        )
+
+    assert not any(allowed())
+    for principal, expected, user in (
+        ("User:ann", (True, True, False, True, False, True), "ann"),
+        ("User:ben", (False, False, True, False, True, False), "ben"),
+        ("User:ann", (True, True, False, True, False, True), "ann"),
+    ):
+        admission.last_commit = "something"
+        admission.authenticated(principal)
+        assert (admission.principal, admission.last_commit) == (principal, None)
+        assert allowed() == expected
+        assert allowed() == expected, "as it is remembered"
+        rates = quotas.rates_of(f"User:{user}", CLIENT, 0)
+        assert admission.rates_in(frame, position, 0) == admission.rates(CLIENT, 0) == rates
+        assert rates.producer is not None
+
+
+def test_where_nobody_has_to_be_known_everybody_is_anonymous_to_quotas() -> None:
+    quotas = ClientQuotas(QuotaLimits(consumers={ME: 5.0}), samples=2, window_ms=1000)
+    admission = Admission(AllowAll(), quotas, listener="L", peer_host="h", principal=None)
+    assert admission.rates(CLIENT, 0).consumer is not None
+    assert admission.rates(None, 0).consumer is None
