@@ -16,6 +16,7 @@ from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.ids import Ids
 from ottla.base.types import TopicPartition
 from ottla.broker.background import BackgroundThreads
+from ottla.broker.coordinators import runtime as runtime_module
 from ottla.broker.coordinators.commit_wait import wait_committed
 from ottla.broker.coordinators.pending_reply import PendingResult
 from ottla.broker.coordinators.runtime import CoordinatorRuntime, Shard
@@ -455,5 +456,104 @@ def test_a_decision_without_records_waits_for_those_before_it(tmp_path: Path) ->
         assert not pending.future.done()
         await world.lead(BROKER)
         assert await asyncio.wait_for(pending.future, 5) == "built on a"
+
+    in_world(tmp_path, scenario)
+
+
+def test_a_shard_that_was_dropped_refuses_everything_and_changes_nothing(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        partition = await world.lead(BROKER)
+        shard, runtime = world.shard(), world.runtime
+        end_offset = partition.log.log_end_offset
+        runtime.partition_removed(1)
+        assert world.shard() is shard, "another one was removed"
+        runtime.partition_removed(0)
+        world.performed.clear()
+        answers: list[PendingResult[str]] = [PendingResult() for _ in range(3)]
+        runtime.run(shard, shard.machine.add("a", answers[0]))
+        decision = shard.machine.add("b", answers[1])
+        decision.timers.append(SetTimer(TimerKey(("t",)), 1))
+        runtime.run(shard, decision)
+        runtime.committed(shard, shard.machine.add("c", answers[2]))
+        for answer in answers:
+            error = answer.future.exception()
+            assert isinstance(error, KafkaError) and error.code is ErrorCode.NOT_COORDINATOR
+        with pytest.raises(KafkaError) as refused:
+            runtime.append(shard, [b"r"], 0)
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+        assert (shard.machine.seen, world.performed, shard.timers) == ([], [], {})
+        assert partition.log.log_end_offset == end_offset
+        with pytest.raises(KafkaError) as refused:
+            runtime.shard_for("any")
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+        assert runtime.find_shard("any") is runtime.active_shard(0) is None
+        assert runtime.active_shards() == [] and not runtime.is_loading
+        assert not runtime.commits_alone(shard)
+
+    in_world(tmp_path, scenario)
+
+
+def test_which_shards_are_ready(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        partition = await world.lead(BROKER)
+        shard, runtime = world.shard(), world.runtime
+        assert runtime.active_shards() == [shard] and runtime.active_shard(0) is shard
+        assert runtime.active_shard(1) is None
+        assert [runtime.is_loading, runtime.commits_alone(shard)] == [False, True]
+        shard.is_loaded = False
+        with pytest.raises(KafkaError) as refused:
+            runtime.shard_for("any")
+        assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert runtime.active_shards() == [] and runtime.active_shard(0) is None
+        assert [runtime.is_loading, runtime.commits_alone(shard)] == [True, False]
+        assert runtime.find_shard("any") is shard
+        shard.is_loaded = True
+        await world.lead(BROKER, 2)
+        assert not runtime.commits_alone(shard)
+        partition.resign()
+        assert not runtime.commits_alone(shard)
+
+    in_world(tmp_path, scenario)
+
+
+def test_a_log_that_cannot_be_replayed_is_no_coordinator_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("damaged")
+
+    async def scenario(world: World) -> None:
+        partition = await world.lead(BROKER)
+        append_name(world, partition, "a")
+        monkeypatch.setattr(Counter, "replay", fails)
+        await world.lead(BROKER, epoch=1)
+        while world.runtime.is_loading:
+            await asyncio.sleep(0.001)
+        with pytest.raises(KafkaError) as refused:
+            world.shard()
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+
+    in_world(tmp_path, scenario)
+    assert messages_of(caplog, "ottla.broker.coordinators.runtime") == [
+        "states-0: the coordinator's state cannot be loaded"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "is_dropped"), [(ErrorCode.REQUEST_TIMED_OUT, False), (ErrorCode.NOT_LEADER_OR_FOLLOWER, True)]
+)
+def test_who_loads_waits_for_replicas_for_as_long_as_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: ErrorCode, is_dropped: bool
+) -> None:
+    async def fails(*_: object) -> None:
+        raise KafkaError(code=code)
+
+    async def scenario(world: World) -> None:
+        await world.lead(BROKER)
+        shard = world.shard()
+        monkeypatch.setattr(runtime_module, "wait_committed", fails)
+        await world.runtime._wait_until_committed(shard)
+        assert shard.is_dropped is is_dropped
+        assert (world.runtime.find_shard("any") is None) is is_dropped
 
     in_world(tmp_path, scenario)

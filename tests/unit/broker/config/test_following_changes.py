@@ -17,7 +17,14 @@ from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.config.dynamic import ATTEMPTS, DynamicConfigs, difference, is_public
 from ottla.metadata import paths
 from ottla.metadata.embedded import EmbeddedStore
-from ottla.metadata.store import BadVersionError, Create, CreateSequential, Operation, StoreUnreachableError
+from ottla.metadata.store import (
+    BadVersionError,
+    Create,
+    CreateSequential,
+    NoNodeError,
+    Operation,
+    StoreUnreachableError,
+)
 from tests.waiting import run_async, until
 
 OTHER = 2
@@ -32,6 +39,8 @@ class Store:
         self.conflicts = 0
         """So many commits are refused, because somebody else was faster."""
         self.commits = 0
+        self.missing = ""
+        """The parent without which nothing can be made, until it is made."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -49,6 +58,8 @@ class Store:
         if self.conflicts:
             self.conflicts -= 1
             raise BadVersionError(paths.topic_config("t"))
+        if self.missing and Create(self.missing) not in operations:
+            raise NoNodeError(self.missing)
         return await self._store.commit(operations)
 
     def _check(self) -> None:
@@ -277,3 +288,68 @@ def test_secrets_are_not_told() -> None:
     after = {"ssl.key.password": "secret", "log.cleaner.threads": "2", "unheard.of": "x"}
     assert [is_public(name) for name in after] == [False, True, False]
     assert difference({}, after, is_public) == ("log.cleaner.threads=2, ssl.key.password=[hidden], unheard.of=[hidden]")
+
+
+def test_settings_nobody_can_read_are_named_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(configs: DynamicConfigs, store: Store) -> None:
+        for path in (paths.topic_config("bad"), paths.broker_config(None)):
+            await store.commit([Create(path, b"nonsense")])
+        await store.notify("topics/bad")
+        await store.notify(f"brokers/{paths.DEFAULT_ENTITY}")
+        await configs.catch_up()
+        assert configs.topic_overrides("bad") == {} and configs.broker.cluster_wide == {}
+        await configs.change_topic("bad", as_now, validate_only=False)
+        assert configs.topic_overrides("bad") == {"segment.ms": "7"}, "a change mends it"
+
+    configured(tmp_path, scenario)
+    said = {line.partition(" are left out, for they cannot be used: ")[0] for line in caplog.messages}
+    assert {"the settings in /config/topics/bad", "the settings in /config/brokers/<default>"} <= said
+
+
+def test_a_notification_that_cannot_be_followed_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(configs: DynamicConfigs, store: Store) -> None:
+        configs.on_topic_changed = lambda topic: None
+        store.is_away = True
+        await store._store.commit(
+            [CreateSequential(f"{paths.CONFIG_CHANGES}/config_change_", paths.encode_config_change("topics/t"))]
+        )
+        await until(lambda: "changed settings cannot be read: nobody there" in caplog.messages)
+        assert configs._following == set()
+
+    configured(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(("missing", "commits"), [(paths.CONFIG_GROUPS, 2), ("/elsewhere", ATTEMPTS)])
+def test_only_the_place_of_groups_is_made_when_it_is_missing(tmp_path: Path, missing: str, commits: int) -> None:
+    async def scenario(configs: DynamicConfigs, store: Store) -> None:
+        store.missing = missing
+        change = configs.change_group("g", lambda before: {"consumer.session.timeout.ms": "50000"}, validate_only=False)
+        if missing == paths.CONFIG_GROUPS:
+            await change
+            assert configs.group_overrides("g") == {"consumer.session.timeout.ms": "50000"}
+        else:
+            with pytest.raises(KafkaError, match="were changed 5 times meanwhile"):
+                await change
+        assert store.commits == commits
+
+    configured(tmp_path, scenario)
+
+
+def test_a_notification_is_kept_for_a_quarter_of_an_hour(tmp_path: Path) -> None:
+    async def scenario(configs: DynamicConfigs, store: Store) -> None:
+        first, second = await _two_notifications(configs, store)
+        await configs._forget_old_notifications(configs._noticed_s[first] + 900)
+        assert len(await store.notifications()) == 2
+        configs._noticed_s[second] = configs._noticed_s[first] + 1
+        await store._store.commit([CreateSequential(f"{paths.CONFIG_CHANGES}/config_change_", b"{}")])
+        await configs._forget_old_notifications(configs._noticed_s[first] + 901)
+        assert f"{paths.CONFIG_CHANGES}/{(await store.notifications())[0]}" == second
+        assert first not in configs._noticed_s and second in configs._noticed_s
+
+    configured(tmp_path, scenario)
+
+
+async def _two_notifications(configs: DynamicConfigs, store: Store) -> list[str]:
+    await store.notify("topics/t")
+    await configs.catch_up()
+    return [f"{paths.CONFIG_CHANGES}/{name}" for name in await store.notifications()]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -294,3 +296,20 @@ def test_a_file_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
 def test_variables_that_are_for_clients_are_no_settings() -> None:
     loaded = BrokerConfig.load(None, [" broker.rack = r "], {"OTTLA_BOOTSTRAP_SERVERS": "h:1", "OTHER": "x"})
     assert (loaded["broker.rack"], loaded.ignored_environment) == ("r", ())
+
+
+@pytest.mark.parametrize(("resolves", "name"), [(True, "this-machine"), (False, "localhost")])
+def test_the_name_of_a_machine_counts_if_it_resolves(
+    monkeypatch: pytest.MonkeyPatch, resolves: bool, name: str
+) -> None:
+    def resolve(host: str, port: object) -> list[object]:
+        assert (host, port) == ("this-machine", None)
+        if not resolves:
+            raise OSError("unknown host")
+        return []
+
+    machine = SimpleNamespace(gethostname=lambda: "this-machine", getaddrinfo=resolve)
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "socket", machine)
+        found = host_name()
+    assert found == name
