@@ -47,6 +47,19 @@ def test_waits_are_those_by_the_book(samples: int, steps: list[tuple[int, int]])
         assert quick.record(size, now_ms) == pytest.approx(slow.record(size, now_ms), abs=1)
 
 
+@pytest.mark.parametrize("samples", [2, 3, 11])
+@pytest.mark.parametrize("pause_ms", [400, 999, 1000, 1500])
+def test_a_slow_client_that_hurries_at_last_waits_as_by_the_book(samples: int, pause_ms: int) -> None:
+    quick, slow = ByteRate(LIMIT, samples=samples, window_ms=WINDOW_MS), SlowRate(samples)
+    waits = []
+    for number in range(60):
+        size = 30_000 if number % 20 == 19 else 30 + number
+        now_ms = 1_700_000_000_000 + number * pause_ms
+        waits.append(quick.record(size, now_ms))
+        assert waits[-1] == pytest.approx(slow.record(size, now_ms), abs=1), number
+    assert sum(map(bool, waits)) >= 2
+
+
 def test_who_stays_below_the_limit_never_waits() -> None:
     rate = ByteRate(LIMIT, samples=11, window_ms=WINDOW_MS)
     assert not any(rate.record(90, now_ms) for now_ms in range(0, 60_000, 100))

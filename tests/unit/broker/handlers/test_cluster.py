@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.base.errors import ErrorCode
+from ottla.base.errors import ErrorCode, ProtocolError
 from ottla.base.types import TopicPartition
 from ottla.broker.coordinators.producer_ids import BLOCK_SIZE
 from ottla.broker.dispatch import Dispatch
@@ -393,3 +393,12 @@ def test_whoever_is_newer_is_told_in_the_oldest_version_which_versions_there_are
     own = [(api.min_version, api.max_version) for api in answer.api_keys if api.api_key == ApiKey.API_VERSIONS]
     assert (answer.error_code, own) == (0 if is_known else ErrorCode.UNSUPPORTED_VERSION, [(0, 4)])
     assert is_known or len(answer.api_keys) == 1
+
+
+@pytest.mark.parametrize(("index", "code"), [(-1, ErrorCode.INVALID_REQUEST), (0, ErrorCode.NONE)])
+def test_a_page_begins_at_a_partition_that_can_be(broker: RunningBroker, index: int, code: ErrorCode) -> None:
+    if code:
+        with pytest.raises(ProtocolError, match="the cursor's partition is -1, which is negative"):
+            broker.ask(pages_of("b", "a", cursor=("a", index)))
+    else:
+        assert [topic.name for topic in broker.ask(pages_of("b", "a", cursor=("a", index))).topics] == ["a", "b"]

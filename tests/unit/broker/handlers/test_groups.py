@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.base.errors import ErrorCode, KafkaError
+from ottla.wire.apis.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.wire.apis.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.wire.apis.delete_groups import DeleteGroupsRequest
 from ottla.wire.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -233,3 +234,22 @@ def test_what_a_member_is_told_if_its_offsets_cannot_be_written(
         patch.setattr(broker.broker.replicas, "append_own", fail)
         assert commit(broker, group, kept={0: 5}) == {"kept": [told]}
     repeat_until(lambda: commit(broker, group, kept={0: 6}) == {"kept": [ErrorCode.NONE]})
+
+
+def test_groups_that_are_not_loaded_are_told_one_by_one(broker: RunningBroker) -> None:
+    runtime = broker.broker.groups.runtime
+    loading = "loading"
+    names = (f"other-{number}" for number in range(100))
+    other = next(name for name in names if runtime.partition_for(name) != runtime.partition_for(loading))
+    shard: Any = runtime.shard_for(loading)
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    words = KafkaError(code=code).message
+    shard.is_loaded = False
+    try:
+        classic = broker.ask(DescribeGroupsRequest(groups=[loading, other])).groups
+        consumer = broker.ask(ConsumerGroupDescribeRequest(group_ids=[loading, other])).groups
+    finally:
+        shard.is_loaded = True
+    for first, second in (classic, consumer):
+        assert (first.group_id, first.error_code, first.error_message) == (loading, code, words)
+        assert (second.group_id, second.error_code) == (other, ErrorCode.GROUP_ID_NOT_FOUND)

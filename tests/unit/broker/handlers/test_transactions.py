@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.base.errors import ErrorCode
+from ottla.machines.transactions.shard import TransactionShard
 from ottla.records.builder import build_batch
 from ottla.wire.apis.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.wire.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -272,3 +273,54 @@ def test_a_producer_without_transactions_only_wants_an_id(broker: RunningBroker)
     first, second = broker.ask(request), broker.ask(request)
     assert (first.error_code, first.producer_epoch) == (0, 0)
     assert second.producer_id == first.producer_id + 1
+
+
+# Where nothing can be told or verified
+
+
+def test_transactions_are_not_listed_before_all_are_known(broker: RunningBroker) -> None:
+    shard = broker.broker.transactions.runtime.active_shards()[0]
+    vars_of: Any = shard
+    vars_of.is_loaded = False
+    try:
+        answer = broker.ask(ListTransactionsRequest())
+    finally:
+        vars_of.is_loaded = True
+    assert (answer.error_code, answer.transaction_states) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
+    assert broker.ask(ListTransactionsRequest()).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "needs", "used_up"),
+    [(FIRST_WITH_BUMP, True, 1), (FIRST_WITH_BUMP, False, 0), (LAST_WITHOUT_BUMP, True, 0)],
+)
+def test_an_end_takes_a_new_id_only_where_the_epochs_are_used_up(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, version: int, needs: bool, used_up: int
+) -> None:
+    first = Producer(broker)
+    first.add(0)
+    monkeypatch.setattr(TransactionShard, "needs_producer_id", lambda shard, name: needs)
+    assert first.end(version).error_code == 0
+    assert Producer(broker).id == first.id + 1 + used_up
+
+
+@pytest.mark.parametrize("verifies", [True, False])
+def test_offsets_of_old_clients_belong_to_a_transaction_where_that_is_verified(tmp_path: Path, verifies: bool) -> None:
+    settings = {**SETTINGS, "transaction_partition_verification_enable": str(verifies).lower()}
+    with running_broker(tmp_path / "data", **settings) as broker:
+        find_coordinators(broker)
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        assert broker.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000)).topics[0].error_code == 0
+        producer = Producer(broker)
+        entry = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+        wanted = [TxnOffsetCommitRequestTopic(name="t", partitions=[entry])]
+        codes = [
+            broker.ask(TxnOffsetCommitRequest(**producer.fields(group_id="g", topics=wanted)), version)
+            .topics[0]
+            .partitions[0]
+            .error_code
+            for version in (4, 5)
+        ]
+        refused = ErrorCode.TRANSACTION_ABORTABLE
+        assert codes[0] == (refused if verifies else 0)
+        assert codes[1] == 0, "a newer client joins by it"
