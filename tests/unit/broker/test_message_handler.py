@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from ottla.base.errors import ErrorCode, KafkaError, ProtocolError
+from ottla.broker import handler as handler_module
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.handler import Handler, RequestContext, error_response, message_handler
 from ottla.net.service import Deferred
@@ -30,7 +31,7 @@ class Asked:
 
     def __init__(self, request: Request, version: int) -> None:
         self.tasks: list[asyncio.Task[Any]] = []
-        broker: Any = SimpleNamespace(spawn=self._spawn, slow_requests=None)
+        broker: Any = SimpleNamespace(spawn=self._spawn, slow_requests=SimpleNamespace(answered=lambda *_: None))
         frame = memoryview(b"head" + request.encode(version))
         connection: Any = SimpleNamespace(state=None)
         self.context = RequestContext(broker, connection, request.API_KEY, version, 77, "c", frame, 4)
@@ -72,6 +73,7 @@ def frame_of(response: HeartbeatResponse) -> bytes:
         (refuse, frame_of(HeartbeatResponse(error_code=16))),
         (raw, b"encoded already"),
     ],
+    ids=["reply", "error", "frame"],
 )
 def test_a_reply_and_an_error_at_once_and_later(respond: Callable[..., Any], reply: bytes, is_late: bool) -> None:
     async def scenario() -> None:
@@ -160,3 +162,16 @@ def test_an_api_that_is_not_served_ends_the_connection() -> None:
     frame = memoryview(bytearray(encode_request_frame(HeartbeatRequest(), 0, 77, "me")[4:]))
     with pytest.raises(ProtocolError, match="api 12 is not served"):
         dispatch.find(connection, frame)
+
+
+@pytest.mark.parametrize(("elapsed_ns", "is_looked_at"), [(1_000_000, False), (1_000_001, True)])
+def test_replies_that_took_a_millisecond_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, elapsed_ns: int, is_looked_at: bool
+) -> None:
+    seen: list[Any] = []
+    context = Asked(HeartbeatRequest(), 4).context
+    slow: Any = SimpleNamespace(answered=lambda *answered: seen.append(answered))
+    context.broker.slow_requests = slow
+    monkeypatch.setattr(handler_module, "monotonic_ns", lambda: context.started_ns + elapsed_ns)
+    assert context.encode(b"reply") == (b"reply",)
+    assert seen == ([(context, elapsed_ns)] if is_looked_at else [])

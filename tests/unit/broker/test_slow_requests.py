@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ottla.broker import slow_requests as module
 from ottla.broker.slow_requests import SlowRequests
 from ottla.wire.api_keys import ApiKey
 from tests.waiting import run_async
@@ -29,6 +30,7 @@ def test_a_slow_request_is_named(caplog: pytest.LogCaptureFixture) -> None:
     [
         (ApiKey.CREATE_TOPICS, 100, 99),
         (ApiKey.CREATE_TOPICS, 0, 10_000),
+        (ApiKey.FETCH, 100, 10_000),
         (ApiKey.JOIN_GROUP, 100, 10_000),
         (ApiKey.SYNC_GROUP, 100, 10_000),
     ],
@@ -56,3 +58,48 @@ def test_a_broker_that_stands_still_says_so(caplog: pytest.LogCaptureFixture) ->
     run_async(scenario())
     (message,) = [entry.getMessage() for entry in caplog.records if entry.name == "ottla.broker.slow_requests"]
     assert message.startswith("the broker stood still for ")
+
+
+@pytest.mark.parametrize(
+    ("threshold_ms", "elapsed_ns", "is_slow"),
+    [(1, 1_000_000, True), (1, 999_999, False), (100, 100_000_000, True), (0, 100_000_000, False), (-1, 5, False)],
+)
+def test_a_request_is_slow_from_the_threshold_on(
+    caplog: pytest.LogCaptureFixture, threshold_ms: int, elapsed_ns: int, is_slow: bool
+) -> None:
+    SlowRequests(lambda: threshold_ms).answered(request(ApiKey.METADATA), elapsed_ns)
+    assert len(caplog.messages) == is_slow
+
+
+def test_what_was_not_shown_is_counted(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [5.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    slow = SlowRequests(lambda: 1)
+    line = "METADATA version 3 of client shop at 10.0.0.9 took 5 ms"
+    for now[0], count in ((5.0, 13), (15.0, 1), (16.0, 1)):
+        for _ in range(count):
+            slow.answered(request(ApiKey.METADATA), 5_000_000)
+    assert caplog.messages == [*[line] * 10, f"{line} (3 like it not shown)", line]
+
+
+@pytest.mark.parametrize(("late_s", "said"), [(0.199, None), (0.2001, 200), (3.0, 3000)])
+def test_the_loop_is_looked_at_twice_in_a_second(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, late_s: float, said: int | None
+) -> None:
+    now = [100.0]
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        if slept:
+            raise asyncio.CancelledError
+        slept.append(seconds)
+        now[0] += seconds + late_s
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=sleep))
+    watch = SlowRequests(lambda: 200).watch_event_loop()
+    with pytest.raises(asyncio.CancelledError):
+        watch.send(None)
+    assert slept == [0.5]
+    words = f"the broker stood still for {said} ms and answered nobody"
+    assert caplog.messages == ([] if said is None else [words])
