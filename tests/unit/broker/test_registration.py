@@ -139,3 +139,34 @@ def test_a_return_that_fails_is_tried_again(tmp_path: Path, was_made: bool, monk
         await store.close()
 
     run_async(asyncio.wait_for(scenario(), 30))
+
+
+@pytest.mark.parametrize(
+    ("events", "seen"),
+    [
+        ([SessionEvent.LOST], ["resigned", "no roles"]),
+        ([SessionEvent.LOST, SessionEvent.LOST], ["resigned", "no roles"]),
+        ([SessionEvent.RESUMED, SessionEvent.RENEWED], []),
+        ([SessionEvent.ENDED], ["orphaned"]),
+    ],
+)
+def test_roles_are_dropped_once(tmp_path: Path, events: list[SessionEvent], seen: list[str]) -> None:
+    async def scenario() -> None:
+        store = await EmbeddedStore.open(tmp_path / "m.db")
+        await store.commit([Create(path) for path in ("/brokers", paths.BROKER_IDS)])
+        roles, tasks, image = Roles(), Tasks(), ClusterImage("c")
+        image.set_brokers(2, 1, [BrokerImage(broker_id, (), None) for broker_id in (1, 2)])
+        own = _registration(store, roles, tasks, Opinion(), image)
+        own._on_orphaned = lambda: roles.seen.append("orphaned")
+        await own.begin()
+        generation = image.generation
+        for event in events:
+            store._tell_listeners(event)
+        await asyncio.sleep(0)
+        assert roles.seen == seen
+        lost = "no roles" in seen
+        assert (sorted(image.brokers), image.generation) == ([2] if lost else [1, 2], generation + lost)
+        await tasks.cancel_all()
+        await store.close()
+
+    run_async(scenario())

@@ -13,6 +13,7 @@ from ottla.base.types import NIL_UUID, Uuid
 from ottla.broker.admission import AccessRules
 from ottla.broker.authorizer import NOT_REQUESTED, Operation, ResourceType
 from ottla.broker.table_authorizer import Rule, TableAuthorizer
+from ottla.records.builder import NewRecord, build_batch
 from ottla.wire.apis.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from ottla.wire.apis.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -48,6 +49,7 @@ from ottla.wire.apis.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from ottla.wire.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.apis.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -519,3 +521,25 @@ def test_log_directories_are_shown_to_who_may_describe_the_cluster(guarded: Guar
     guarded.allow((Operation.DESCRIBE, TOPIC, "*"))
     answer = guarded.ask(DescribeLogDirsRequest(topics=None))
     assert (answer.error_code, answer.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+
+
+@pytest.mark.parametrize("version", [3, 11, 12])
+@pytest.mark.parametrize("may", [False, True])
+def test_records_in_a_transaction_need_the_right_to_its_id(guarded: Guarded, version: int, may: bool) -> None:
+    allowed = [(ALL, TOPIC, "mine"), *([(Operation.WRITE, TRANSACTION, "x")] if may else [])]
+    guarded.allow(*allowed)
+    records = build_batch([NewRecord(None, b"v", (), 1_700_000_000_000)])
+    data = [
+        TopicProduceData(
+            name=name, partition_data=[PartitionProduceData(index=index, records=records) for index in (0, 1)]
+        )
+        for name in ("mine", "other")
+    ]
+    request = ProduceRequest(transactional_id="x", acks=1, timeout_ms=1000, topic_data=data)
+    answer = guarded.ask(request, version)
+    codes = {topic.name: [part.error_code for part in topic.partition_responses] for topic in answer.responses}
+    missing = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert codes == {
+        "mine": [ErrorCode.NONE if may else missing] * 2,
+        "other": [REFUSED if may else missing] * 2,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +28,9 @@ from ottla.wire.apis.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tests.unit.broker.replica_world import change_isr
 from tests.unit.broker.running_broker import RunningBroker, running_broker
-from tests.waiting import repeat_until
+from tests.waiting import repeat_until, until
 
 _numbers = itertools.count()
 LAST_WITHOUT_BUMP, FIRST_WITH_BUMP = 4, 5
@@ -324,3 +326,33 @@ def test_offsets_of_old_clients_belong_to_a_transaction_where_that_is_verified(t
         refused = ErrorCode.TRANSACTION_ABORTABLE
         assert codes[0] == (refused if verifies else 0)
         assert codes[1] == 0, "a newer client joins by it"
+
+
+def test_the_first_record_of_a_transaction_waits_for_replicas_like_any_other(broker: RunningBroker) -> None:
+    producer = Producer(broker)
+    partition = broker.broker.replicas.led("t", 1)
+    end_offset = partition.log.log_end_offset
+    batch = build_batch(
+        [(None, b"v", (), 1000)],
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=1, records=batch)])
+    request = ProduceRequest(transactional_id=producer.name, acks=-1, timeout_ms=60_000, topic_data=[data])
+
+    async def scenario() -> Any:
+        change_isr(broker.broker.replicas, partition, broker.broker.broker_id, 999)
+        try:
+            waiting = asyncio.ensure_future(broker.answer(request, 12))
+            await until(lambda: partition.log.log_end_offset > end_offset)
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        finally:
+            change_isr(broker.broker.replicas, partition, broker.broker.broker_id)
+        return await waiting
+
+    (answer,) = broker.wait_for(scenario()).responses[0].partition_responses
+    assert (answer.error_code, answer.base_offset) == (0, end_offset)
+    assert producer.end(FIRST_WITH_BUMP).error_code == 0
