@@ -1,15 +1,18 @@
-"""Where another broker is found, and what the controller is told of a directory that has failed."""
+"""Where another broker is found, what the controller is told of a failed directory, and when clients are answered."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ottla.base.clock import ManualClock
 from ottla.base.errors import StartError
 from ottla.base.types import Endpoint
+from ottla.broker import startup
 from ottla.broker.config.broker_config import BrokerConfig
 from ottla.broker.startup import Surroundings, _address_of, _tell_of_failed_directory, direct_route, start_broker
 from ottla.machines.cluster.image import BrokerImage, ClusterImage
@@ -81,3 +84,25 @@ def test_a_store_that_refuses_stops_the_start_and_nothing_is_left(tmp_path: Path
     for _ in range(2):
         with pytest.raises(StartError, match=r"the metadata store refuses .*the node exists already"):
             run_async(start_broker(config, Surroundings(open_store=refuses)))
+
+
+@pytest.mark.parametrize(("controller_comes_after", "looks"), [(0, 0), (3, 3), (None, 1000)])
+def test_clients_are_answered_after_the_controllers_first_word_or_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, controller_comes_after: int | None, looks: int
+) -> None:
+    clock, image = ManualClock(), ClusterImage("c")
+    slept: list[float] = []
+    image.controller_id = 0 if controller_comes_after == 0 else -1
+    introduced = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        assert not introduced.is_set()
+        slept.append(seconds)
+        clock.advance(10)
+        if len(slept) == controller_comes_after:
+            image.controller_id = 0
+
+    monkeypatch.setattr(startup, "asyncio", SimpleNamespace(sleep=sleep))
+    broker: Any = SimpleNamespace(clock=clock, image=image, introduced=introduced)
+    run_async(startup._until_told(broker))
+    assert (introduced.is_set(), len(slept)) == (True, looks)
