@@ -12,6 +12,7 @@ import pytest
 from ottla.broker import slow_requests as module
 from ottla.broker.slow_requests import SlowRequests
 from ottla.wire.api_keys import ApiKey
+from tests.log_lines import messages_of
 from tests.waiting import run_async
 
 
@@ -68,7 +69,7 @@ def test_a_request_is_slow_from_the_threshold_on(
     caplog: pytest.LogCaptureFixture, threshold_ms: int, elapsed_ns: int, is_slow: bool
 ) -> None:
     SlowRequests(lambda: threshold_ms).answered(request(ApiKey.METADATA), elapsed_ns)
-    assert len(caplog.messages) == is_slow
+    assert len(messages_of(caplog, "ottla.broker.slow_requests")) == is_slow
 
 
 def test_what_was_not_shown_is_counted(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +80,7 @@ def test_what_was_not_shown_is_counted(caplog: pytest.LogCaptureFixture, monkeyp
     for now[0], count in ((5.0, 13), (15.0, 1), (16.0, 1)):
         for _ in range(count):
             slow.answered(request(ApiKey.METADATA), 5_000_000)
-    assert caplog.messages == [*[line] * 10, f"{line} (3 like it not shown)", line]
+    assert messages_of(caplog, "ottla.broker.slow_requests") == [*[line] * 10, f"{line} (3 like it not shown)", line]
 
 
 @pytest.mark.parametrize(("late_s", "said"), [(0.199, None), (0.2001, 200), (3.0, 3000)])
@@ -102,4 +103,4 @@ def test_the_loop_is_looked_at_twice_in_a_second(
         watch.send(None)
     assert slept == [0.5]
     words = f"the broker stood still for {said} ms and answered nobody"
-    assert caplog.messages == ([] if said is None else [words])
+    assert messages_of(caplog, "ottla.broker.slow_requests") == ([] if said is None else [words])
