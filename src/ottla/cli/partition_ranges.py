@@ -9,12 +9,14 @@ from ottla.base.types import TopicPartition
 from ottla.cli.failures import UsageError
 
 Wanted = Callable[[str, int], bool]
+_ALL = range(1 << 31)
+"""Partitions are numbered by an int32."""
 
 
 def of_topics(pattern: str | None, partitions: str | None) -> Wanted:
     """Topics by a regular expression, and some of their partitions: `0,1`, `0-3` (the end is not among them)."""
     matches = _topic_pattern(pattern)
-    ranges = [_range(part) for part in partitions.split(",")] if partitions else [range(1 << 31)]
+    ranges = [_range(part) for part in partitions.split(",")] if partitions else [_ALL]
     return lambda topic, partition: matches(topic) and any(partition in numbers for numbers in ranges)
 
 
@@ -23,7 +25,7 @@ def of_patterns(text: str) -> Wanted:
     rules = []
     for part in text.split(","):
         topic, _, numbers = part.strip().partition(":")
-        rules.append((_topic_pattern(topic or None), _range(numbers) if numbers else range(1 << 31)))
+        rules.append((_topic_pattern(topic or None), _range(numbers) if numbers else _ALL))
     return lambda topic, partition: any(matches(topic) and partition in numbers for matches, numbers in rules)
 
 
@@ -44,7 +46,7 @@ def _range(text: str) -> range:
     start, dash, end = found.groups()
     if not dash:
         return range(int(start), int(start) + 1)
-    return range(int(start or 0), int(end) if end else 1 << 31)
+    return range(int(start or 0), int(end) if end else _ALL.stop)
 
 
 def select(partitions: Iterable[TopicPartition], wanted: Wanted) -> list[TopicPartition]:

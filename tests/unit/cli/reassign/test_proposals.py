@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.base.errors import KafkaError
+from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.cli.reassign.proposals import propose
 from ottla.machines.cluster.placement import place_replicas
@@ -87,6 +87,58 @@ def test_every_rack_has_a_copy() -> None:
 def test_more_replicas_than_brokers_are_refused() -> None:
     with pytest.raises(KafkaError, match="Replication factor: 2 larger than available brokers: 1"):
         propose({TopicPartition("t", 0): [1, 2]}, no_racks(3))
+
+
+def of(topic: str, *replicas: list[int]) -> dict[TopicPartition, list[int]]:
+    return {TopicPartition(topic, index): brokers for index, brokers in enumerate(replicas)}
+
+
+RACKS: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: "b"}
+FIVE = {**RACKS, 5: "c"}
+
+
+@pytest.mark.parametrize(
+    ("before", "brokers", "factor", "after"),
+    [
+        (of("t", [1, 2], [1, 2], [1, 2], [1, 2]), no_racks(1, 2, 3), None, [[2, 1], [1, 2], [3, 2], [1, 3]]),
+        (of("t", [4, 1], [4, 2], [4, 3], [1, 4]), no_racks(1, 2, 3), None, [[1, 2], [2, 3], [3, 1], [1, 2]]),
+        (
+            of("t", [1, 2], [1, 3], [1, 2], [1, 3], [2, 3]),
+            no_racks(1, 2, 3),
+            None,
+            [[2, 1], [3, 1], [1, 2], [1, 3], [2, 3]],
+        ),
+        (
+            of("t", [1, 2], [1, 2], [1, 2]) | of("u", [2, 1], [2, 1], [2, 1]),
+            no_racks(1, 2, 3),
+            None,
+            [[1, 2], [3, 2], [1, 3], [2, 1], [3, 1], [2, 3]],
+        ),
+        (of("t", [1], [1], [1], [1]) | of("u", [1], [2]), no_racks(1, 2), None, [[1], [1], [2], [2], [1], [2]]),
+        (of("t", [1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 3, 2]), no_racks(1, 2, 3), 2, [[1, 2], [2, 3], [3, 1], [1, 2]]),
+        (of("t", [1], [1], [1], [2]), no_racks(1, 2, 3, 4), 3, [[3, 1, 4], [1, 2, 3], [4, 1, 2], [2, 3, 4]]),
+        (of("t", [1, 2], [3, 4], [2, 1], [4, 3]), RACKS, None, [[3, 2], [1, 4], [2, 3], [4, 1]]),
+        (of("t", [1, 2, 3], [1, 2, 3], [1, 2, 3]), FIVE, 2, [[3, 1], [1, 5], [2, 4]]),
+        (of("t", [1], [3], [1]), FIVE, 3, [[4, 1, 5], [3, 2, 5], [1, 3, 5]]),
+        (of("t", [1, 3], [1, 3]), {**RACKS, 4: None}, None, [[1, 3], [4, 2]]),
+        ({}, no_racks(1), None, []),
+    ],
+)
+def test_the_same_plan_is_made_each_time(
+    before: dict[TopicPartition, list[int]],
+    brokers: dict[int, str | None],
+    factor: int | None,
+    after: list[list[int]],
+) -> None:
+    assert list(propose(before, brokers, replication_factor=factor).values()) == after
+
+
+def test_a_refused_plan_has_kafkas_code() -> None:
+    with pytest.raises(KafkaError) as refusal:
+        propose(of("t", [1]), no_racks(1, 2), replication_factor=3)
+    assert refusal.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert refusal.value.message == "Replication factor: 3 larger than available brokers: 2."
+    assert propose(of("t", [1]), no_racks(1, 2), replication_factor=2) == of("t", [1, 2])
 
 
 @settings(max_examples=60, deadline=None)
