@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.cli.kafka_names.scripts import run_script
 from ottla.cli.main import main
 from ottla.log.config import LogConfig
 from ottla.log.producer_state import ProducerEntry, StoredBatch, encode_snapshot
@@ -65,7 +66,8 @@ def test_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines, _ = dump(capsys, "--files", str(segment(tmp_path)), "--print-data-log")
+    lines, error = dump(capsys, "--files", str(segment(tmp_path)), "--print-data-log")
+    assert error == "", "they follow each other"
     assert [line for line in lines if line.startswith("| ")] == [
         "| offset: 0 CreateTime: 1000 keySize: 1 valueSize: 1 sequence: -1 headerKeys: [h] key: k payload: v",
         "| offset: 1 CreateTime: 1001 keySize: -1 valueSize: 1 sequence: -1 headerKeys: [] payload: w",
@@ -95,6 +97,10 @@ def test_offsets_that_do_not_follow_each_other_are_told(tmp_path: Path, capsys: 
     path.write_bytes(build_batch([(None, b"a", (), 1)]) + build_batch([(None, b"b", (), 1)], base_offset=5))
     _, error = dump(capsys, "--files", str(path), "--deep-iteration")
     assert error == f"Non-consecutive offsets in {path}\n  0 is followed by 5\n"
+    more = build_batch([(None, b"c", (), 1), (None, b"d", (), 1)], base_offset=4)
+    path.write_bytes(build_batch([(None, b"a", (), 1)], base_offset=3) + more + build_batch([(None, b"e", (), 1)]))
+    _, error = dump(capsys, "--files", str(path), "--deep-iteration")
+    assert error == f"Non-consecutive offsets in {path}\n  5 is followed by 0\n"
 
 
 def test_the_offset_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -278,4 +284,57 @@ def test_a_file_that_is_not_named_after_an_offset(tmp_path: Path, capsys: pytest
     assert dump(capsys, "--files", str(tmp_path / "5.log")) == (
         [f"Dumping {tmp_path / '5.log'}", "Log starting offset: 5"],
         "",
+    )
+
+
+@pytest.mark.parametrize(("size", "batches"), [(1, 0), (81, 0), (82, 1), (82 + 86, 1), (82 + 87, 2), (10_000, 3)])
+def test_batches_are_shown_that_end_within_the_bytes_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int, batches: int
+) -> None:
+    path = segment(tmp_path)
+    second = int(next(line for line in dump(capsys, str(path))[0] if "gzip" in line).split("size: ")[1].split()[0])
+    size += 0 if size < 100 else second - 87
+    lines, error = dump(capsys, str(path), "--max-bytes", str(size))
+    assert (len(lines) - 2, error) == (batches, "")
+
+
+def test_a_file_without_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for suffix in (".log", ".index", ".timeindex"):
+        (tmp_path / f"00000000000000000009{suffix}").touch()
+    log = tmp_path / "00000000000000000009.log"
+    assert dump(capsys, str(log)) == ([f"Dumping {log}", "Log starting offset: 9"], "")
+    for suffix in (".index", ".timeindex"):
+        path = log.with_suffix(suffix)
+        assert dump(capsys, str(path)) == ([f"Dumping {path}"], "")
+        lines, _ = dump(capsys, str(path), "--index-sanity-check")
+        assert lines == [f"Dumping {path}", f"{path} passed sanity check."]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "name a file to show"),
+        (["--files", " , "], "name a file to show"),
+        (["x.log", "--max-bytes", "0"], "--max-bytes must be at least 1"),
+        (
+            ["x.log", "--offsets-decoder", "--transaction-log-decoder"],
+            "a file is of __consumer_offsets or of __transaction_state, not of both",
+        ),
+    ],
+)
+def test_options_that_make_no_sense(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dump-log", *arguments]) == 2
+    assert capsys.readouterr().err.endswith(f"Error: {told}\n")
+
+
+def test_kafkas_tool_passes_over_what_it_does_not_know(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "5.log").write_bytes(b"")
+    names = [str(tmp_path / name) for name in ("notes.txt", "5.log")]
+    assert run_script("kafka-dump-log.sh", ["--files", ",".join(names)]) == 0
+    shown = [f"Dumping {names[0]}", f"Dumping {names[1]}", "Log starting offset: 5"]
+    said = capsys.readouterr()
+    assert (said.out.splitlines(), said.err) == (shown, f"Ignoring unknown file {names[0]}\n")
+    assert run_script("kafka-dump-log.sh", []) == 1
+    assert capsys.readouterr().err.startswith(
+        "This tool helps to parse a log file and dump its contents to the console"
     )
