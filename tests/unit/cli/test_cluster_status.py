@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import sys
 
 import pytest
 
@@ -16,6 +17,7 @@ from ottla.client.core.admin.types import ClusterDescription, TopicDescription
 from ottla.client.core.metadata import BrokerAddress
 from ottla.client.core.topic_info import PartitionInfo
 from tests.broker_process import BrokerProcess
+from tests.unit.cli.scripted import Answering
 
 
 def partition(index: int, leader: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> PartitionInfo:
@@ -123,3 +125,75 @@ def test_who_watches_is_shown_what_has_changed(
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(cluster_status._watch(None))  # type: ignore[arg-type]
     assert "controlled by broker 3" in capsys.readouterr().out
+
+
+@pytest.fixture
+def statuses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Each time it is looked, another broker is in control; the fourth look is the last. How long is waited for it."""
+    waits: list[float] = []
+    rounds = itertools.count(1)
+
+    async def read(admin: object) -> ClusterStatus:
+        number = next(rounds)
+        if number == 4:
+            raise KeyboardInterrupt
+        return status_of(CLUSTER._replace(controller_id=number), [])
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(cluster_status, "read_status", read)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    return waits
+
+
+@pytest.mark.parametrize("output", ["json", "tsv", "table"])
+def test_who_does_not_watch_is_shown_it_once(
+    statuses: list[float], answering: Answering, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = answering(None)
+    code, shown, error = run("cluster", "status", "-o", output)
+    assert (code, error, statuses) == (0, "", []) and run.configs[0]["client.id"] == "ottla-cluster"
+    assert ("abc" in shown) is (output != "tsv")
+
+
+@pytest.mark.parametrize("at_terminal", [False, True])
+def test_programs_that_watch_get_a_line_a_second(
+    statuses: list[float], answering: Answering, at_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = answering(None)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: at_terminal)
+    code, shown, error = run("cluster", "status", "--watch", "-o", "json")
+    assert (code, error) == (130, "")
+    assert [json.loads(line)["controller"] for line in shown.splitlines()] == [1, 2, 3]
+    assert statuses == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("at_terminal", [False, True])
+def test_tables_change_in_place_in_a_terminal(
+    statuses: list[float], answering: Answering, at_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: list[object] = []
+
+    async def watch(admin: object) -> None:
+        watched.append(admin)
+
+    run = answering("the client")
+    monkeypatch.setattr(cluster_status, "_watch", watch)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: at_terminal)
+    code, shown, _ = run("cluster", "status", "--watch")
+    assert (code, watched) == ((0, ["the client"]) if at_terminal else (130, []))
+    assert shown.count("controlled by broker") == (0 if at_terminal else 3)
+
+
+def test_what_is_watched_is_in_colour(statuses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool | None] = []
+
+    def text(found: ClusterStatus, *, in_colour: bool | None = None) -> str:
+        asked.append(in_colour)
+        return "the status"
+
+    monkeypatch.setattr(cluster_status, "as_text", text)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(cluster_status._watch(None))  # type: ignore[arg-type]
+    assert asked == [True, True, True] and statuses == [1.0, 1.0, 1.0]

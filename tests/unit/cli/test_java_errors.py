@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.base.errors import ErrorCode, KafkaError
-from ottla.cli.kafka_names.java_errors import java_name, java_text
+from ottla.cli.kafka_names.java_errors import java_message, java_name, java_text
 from ottla.client.errors import ClientError
 
 OF_THEIR_OWN = {
@@ -71,3 +71,10 @@ def test_errors_have_the_names_of_javas_classes(code: ErrorCode) -> None:
 )
 def test_errors_have_kafkas_words(error: KafkaError, text: str) -> None:
     assert java_text(error) == f"{java_name(error.code)}: {text}"
+
+
+def test_what_the_broker_said_comes_first() -> None:
+    error = ClientError("ours", code=ErrorCode.NON_EMPTY_GROUP)
+    error.broker_message = "the broker's"
+    assert java_message(error) == "the broker's"
+    assert java_text(error) == "org.apache.kafka.common.errors.GroupNotEmptyException: the broker's"

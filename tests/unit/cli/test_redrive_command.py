@@ -114,3 +114,38 @@ def test_progress_is_for_a_terminal(
     monkeypatch.setattr("sys.stderr.isatty", lambda: in_terminal)
     work.told[0](7)
     assert capsys.readouterr().err == ("\r7 letters sent" if in_terminal else "")
+
+
+@pytest.mark.parametrize(
+    ("in_terminal", "options", "blank"),
+    [(False, [], ""), (True, [], "\n"), (True, ["--dry-run"], ""), (True, ["--json"], "")],
+)
+def test_the_result_stands_on_a_line_of_its_own(
+    work: Work,
+    in_terminal: bool,
+    options: list[str],
+    blank: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: in_terminal)
+    assert main(["pipeline", "redrive", "p.yaml", "f", *options]) == 0
+    assert capsys.readouterr().err == blank
+
+
+def test_without_letters_no_line_was_begun(
+    work: Work, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(work, "send", Outcome)
+    assert main(["pipeline", "redrive", "p.yaml", "f"]) == 0
+    told = "dead has no letters of orders that are meant and were not sent back before\n"
+    assert capsys.readouterr() == (told, "")
+
+
+@pytest.mark.parametrize("limit", ["0", "-1"])
+def test_at_least_one_letter_is_sent(work: Work, limit: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "redrive", "p.yaml", "f", "--limit", limit]) == 2
+    assert work.made == []
+    call(capsys, "--limit", "1")
+    assert work.made[0][2] == 1

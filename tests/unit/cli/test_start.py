@@ -7,15 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ottla.base.errors import StartError
+from ottla.broker.config.broker_config import BrokerConfig
 from ottla.cli import local_cluster, start
 from ottla.cli.local_cluster import ClusterOptions
-from ottla.cli.supervised import _ending, _SupervisedProcess
+from ottla.cli.supervised import Program, _ending, _SupervisedProcess
 from tests.ports import free_port
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, run_async
 
 
 @pytest.mark.parametrize(
@@ -164,3 +168,103 @@ def test_a_broker_that_dies_is_left_dead_if_so_wished(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0
         assert process.stdout.read() == "ottla: stopping\n"
+
+
+@pytest.mark.parametrize("serves_store", [False, True])
+def test_all_brokers_of_a_cluster_are_looked_after_together(
+    serves_store: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[list[str], bool]] = []
+
+    async def supervise(programs: list[Program], *, restarts: bool, announce: Callable[[], None]) -> None:
+        asked.append(([program.name for program in programs], restarts))
+        announce()
+
+    monkeypatch.setattr(local_cluster, "supervise", supervise)
+    for restarts in (True, False):  # The first has left its directory when it ended.
+        options = ClusterOptions(3, 9300, tmp_path / "here", restarts, serves_store=serves_store)
+        assert local_cluster.run_cluster(options) == 0
+        assert capsys.readouterr().out.splitlines() == [
+            "ottla: broker 1 is listening on 127.0.0.1:9300",
+            "ottla: broker 2 is listening on 127.0.0.1:9301",
+            "ottla: broker 3 is listening on 127.0.0.1:9302",
+            f"ottla: a cluster of 3 brokers, data and logs in {tmp_path / 'here'}; Ctrl-C stops it",
+            "ottla: bootstrap servers: 127.0.0.1:9300,127.0.0.1:9301,127.0.0.1:9302",
+        ]
+    assert asked == [(["broker 1", "broker 2", "broker 3"], restarts) for restarts in (True, False)]
+
+
+@pytest.mark.parametrize("serves_store", [False, True])
+def test_the_program_of_a_broker(serves_store: bool, tmp_path: Path) -> None:
+    program = local_cluster._broker(3, ClusterOptions(3, 9300, tmp_path, True, ["a=b"], serves_store=serves_store))
+    place = tmp_path / "broker-3"
+    assert (program.name, program.directory, program.log_file) == ("broker 3", place, tmp_path / "broker-3.log")
+    assert not program.dies_with_parent, "it notices by itself"
+    settings = [
+        *("controlled.shutdown.retry.backoff.ms=200", "a=b", "broker.id=3", "listeners=PLAINTEXT://127.0.0.1:9302"),
+        *(f"log.dirs={place}", *([f"ottla.cluster.dir={tmp_path}"] if serves_store else [])),
+    ]
+    words = [word for setting in settings for word in ("--override", setting)]
+    assert program.command == [sys.executable, "-m", "ottla", "start", *words]
+
+
+@pytest.mark.parametrize(
+    "lines", [[b"is listening on x\n"], [b"starting\n", b"broker 1 is listening on x\n", b"more"], [b"a"]]
+)
+def test_a_broker_is_there_when_it_says_so(lines: list[bytes]) -> None:
+    async def test() -> None:
+        reader = asyncio.StreamReader()
+        reader.feed_data(b"".join(lines))
+        reader.feed_eof()
+        await local_cluster._until_listening(SimpleNamespace(stdout=reader))  # type: ignore[arg-type]
+        assert await reader.read() == b"".join(lines[2:])
+
+    if lines == [b"a"]:
+        with pytest.raises(EOFError):
+            run_async(test())
+    else:
+        run_async(test())
+
+
+def test_one_broker_is_run_with_what_was_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ran: list[BrokerConfig] = []
+
+    def run(config: BrokerConfig) -> int:
+        ran.append(config)
+        return 5
+
+    monkeypatch.setattr("ottla.broker.app.run_broker", run)
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=3\nlog.retention.hours=7\n")
+    words = ["--override", "num.partitions=2", "--log-level", "WARN", "--log-level", "a=DEBUG"]
+    assert start.main([str(file), *words]) == 5
+    assert start.main([]) == 5
+    told, plain = ran
+    assert (told["num.partitions"], told["log.retention.hours"]) == (2, 7)
+    assert told["ottla.log.level"] == ("WARN", "a=DEBUG")
+    assert plain["num.partitions"] == 1
+
+
+def test_a_broker_that_cannot_start_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(config: BrokerConfig) -> int:
+        raise StartError("the port is taken")
+
+    monkeypatch.setattr("ottla.broker.app.run_broker", run)
+    assert start.main([]) == 1
+    assert capsys.readouterr().err == "the port is taken\n"
+
+
+def test_with_a_zookeeper_no_store_is_served(asked_for: list[ClusterOptions]) -> None:
+    assert start.main(["--brokers", "2", "--override", "zookeeper.connect=z:1"]) == 7
+    assert start.main(["--brokers", "2"]) == 7
+    assert [options.serves_store for options in asked_for] == [False, True]
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        start.main([flag])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == start.HELP
