@@ -43,6 +43,7 @@ class Cluster:
         self.sent: list[bytes] = []
         self.polls: list[list[Any]] = []
         """What comes at each poll, which takes half a second; nothing after the last."""
+        self.polled: list[tuple[float, int]] = []
         self.topics = ["t"]
         self.assignment: list[TopicPartition] = []
 
@@ -87,6 +88,7 @@ class Cluster:
         self.calls.append(topics)
 
     async def poll(self, timeout_s: float, max_records: int = 0) -> list[Any]:
+        self.polled.append((timeout_s, max_records))
         self.now += 0.5
         return self.polls.pop(0) if self.polls else []
 
@@ -231,6 +233,7 @@ def test_records_are_counted_until_there_are_enough(cluster: Any, capsys: pytest
     cluster.polls = [[], [record(bytes(MB)), record(None, bytes(MB))], [record(bytes(MB), bytes(MB)), record(None)], []]
     run_async(consume(options(output="table")))
     assert cluster.calls == [["t"]] and len(cluster.polls) == 1
+    assert cluster.polled == [(0.1, 10_000)] * 3
     header, line = capsys.readouterr().out.splitlines()
     assert header == f"start.time, end.time, {COLUMNS}"
     # 4 MB in 1.5 s, of which a second went by before the first record.

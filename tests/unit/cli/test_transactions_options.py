@@ -23,6 +23,7 @@ from ottla.client.core.admin.types import (
     TransactionListing,
 )
 from ottla.client.core.topic_info import PartitionInfo
+from tests.unit.cli.scripted import Answering
 from tests.waiting import run_async
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -234,3 +235,56 @@ def test_what_is_enough(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -
     assert main([*arguments, "--bootstrap-server", "h:1"]) == 0
     assert (asked[0].verb, asked[0].max_transaction_timeout) == (arguments[0], 15)
     assert asked[0].transactional_id == ("x" if arguments[0] == "describe" else None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["list"], "transactional_id\tcoordinator\tproducer_id\tstate\na\t1\t7\tOngoing\nb\t1\t8\tEmpty\n"),
+        (
+            ["describe", "abc"],
+            "coordinator\ttransactional_id\tproducer_id\tproducer_epoch\tstate\ttimeout_ms\tstarted_ms\topen_ms\t"
+            "partitions\n3\tabc\t7\t3\tOngoing\t60000\t-\t-\tt-0,t-1\n",
+        ),
+        (
+            ["describe-producers", "--topic", "t", "--partition", "1"],
+            "producer_id\tproducer_epoch\tcoordinator_epoch\tlast_sequence\tlast_timestamp_ms\ttransaction_start\n"
+            "7\t3\t4\t12\t1000\t40\n8\t0\t-1\t-1\t2000\t-\n",
+        ),
+        (
+            ["find-hanging", "--topic", "t"],
+            "topic\tpartition\tproducer_id\tproducer_epoch\tcoordinator_epoch\tstart_offset\tlast_timestamp_ms\t"
+            "minutes\n",
+        ),
+        (["abort", "--topic", "t", "--partition", "1", "--start-offset", "40"], ""),
+    ],
+)
+def test_each_verb_has_its_rows(
+    cluster: Any, answering: Answering, arguments: list[str], shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = answering(cluster)
+    assert run("transactions", *arguments, "-o", "tsv") == (0, shown, "")
+    assert run.configs[0]["client.id"] == "ottla-transactions"
+
+
+KAFKAS_COLUMNS = {
+    "describe": (
+        "CoordinatorId TransactionalId ProducerId ProducerEpoch TransactionState TransactionTimeoutMs "
+        "CurrentTransactionStartTimeMs TransactionDurationMs TopicPartitions"
+    ),
+    "describe-producers": (
+        "ProducerId ProducerEpoch LatestCoordinatorEpoch LastSequence LastTimestamp CurrentTransactionStartOffset"
+    ),
+    "find-hanging": (
+        "Topic Partition ProducerId ProducerEpoch CoordinatorEpoch StartOffset LastTimestamp Duration(min)"
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", KAFKAS_COLUMNS)
+def test_columns_have_kafkas_names_under_kafkas_name(cluster: Any, answering: Answering, verb: str) -> None:
+    place = {"describe": ["--transactional-id", "x"], "describe-producers": ["--topic", "t", "--partition", "0"]}
+    given = place.get(verb, ["--topic", "t"])
+    code, shown, error = answering(cluster)("kafka-transactions.sh", verb, *given)
+    assert (code, error) == (0, "")
+    assert shown.splitlines()[0].split() == KAFKAS_COLUMNS[verb].split()

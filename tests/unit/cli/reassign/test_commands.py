@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.base.errors import KafkaError
+from ottla.base.errors import ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.cli.reassign.cluster_view import ClusterView
 from ottla.cli.reassign.plan_file import plan_json
@@ -162,8 +162,10 @@ def test_who_may_come_and_go(broker_id: int, leaves: bool, says: str | None) -> 
     if says is None:
         _check(VIEW, broker_id, leaves=leaves)
     else:
-        with pytest.raises(KafkaError, match=says):
+        with pytest.raises(KafkaError, match=says) as refusal:
             _check(VIEW, broker_id, leaves=leaves)
+        code = ErrorCode.REPLICA_NOT_AVAILABLE if leaves else ErrorCode.BROKER_NOT_AVAILABLE
+        assert refusal.value.code is code
 
 
 def test_what_is_shown_before_anything_moves() -> None:
