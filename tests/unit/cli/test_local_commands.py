@@ -178,3 +178,35 @@ def test_a_server_that_says_nothing_does_not_serve(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(ensemble, "_ANSWER_S", 0.01)
     run_async(test())
+
+
+@pytest.mark.parametrize(
+    ("answer", "serves"),
+    [
+        (b"Zookeeper version: 3.9", True),
+        (b"This ZooKeeper instance is not currently serving requests", False),
+        (b"", False),
+        (None, False),
+    ],
+)
+def test_nobody_stays_connected_who_only_asks(
+    answer: bytes | None, serves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+
+    async def test() -> None:
+        reader = asyncio.StreamReader()
+        if answer is not None:
+            reader.feed_data(answer)
+            reader.feed_eof()
+
+        async def open_connection(host: str, port: int) -> Any:
+            calls.append((host, port))
+            return reader, SimpleNamespace(write=calls.append, close=lambda: calls.append("closed"))
+
+        monkeypatch.setattr(asyncio, "open_connection", open_connection)
+        assert await ensemble._is_serving(2181) is serves
+
+    monkeypatch.setattr(ensemble, "_ANSWER_S", 60 if answer is not None else 0)
+    run_async(test())
+    assert calls == [("127.0.0.1", 2181), b"srvr", "closed"]
