@@ -328,3 +328,34 @@ def test_elections_that_make_no_sense(run: Scripted, cluster: Cluster) -> None:
     told = "topic 'tt' does not exist; did you mean 't'?\n"
     assert run("elect-leaders", "tt", "--partition", "0") == (1, "", told)
     assert cluster.asked == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "One and only one of the following options is required: topic, all-topic-partitions, path-to-json-file"),
+        (["t", "--all-topic-partitions", "--partition", "0"], "One and only one of the following options is required"),
+        (["--all-topic-partitions", "--path-to-json-file", "f"], "One and only one of the following options is"),
+        (["t"], "Missing required option(s): partition"),
+        (["--all-topic-partitions", "--partition", "0"], "Missing required option(s): partition"),
+        (["t", "--partition", "0", "--election-type", "odd"], "argument --election-type: invalid choice: 'odd'"),
+    ],
+)
+def test_elections_of_nothing_or_of_too_much(run: Scripted, cluster: Cluster, arguments: list[str], told: str) -> None:
+    code, shown, error = run("elect-leaders", *arguments)
+    assert (code, shown, cluster.asked) == (2, "", [])
+    assert error.splitlines()[-1].startswith(f"Error: {told}")
+
+
+def test_elections_of_a_file(run: Scripted, cluster: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "elect.json"
+    file.write_text(json.dumps({"partitions": [{"topic": "t", "partition": 1}, {"topic": "u", "partition": 0}]}))
+    assert run("elect-leaders", "--path-to-json-file", str(file), "--election-type", "Unclean")[0] == 0
+    assert cluster.asked == [([T1, TopicPartition("u", 0)], ElectionType.UNCLEAN)]
+    file.write_text('{"partitions": []}')
+    assert run("elect-leaders", "--path-to-json-file", str(file)) == (0, "", "")
+    assert len(cluster.asked) == 1
+    # Kafka's tool does not ask first whether the topic is there.
+    kafka = ("--topic", "tt", "--partition", "0", "--election-type", "preferred")
+    assert run("kafka-leader-election.sh", *kafka)[0] == 0
+    assert cluster.asked[1:] == [([TopicPartition("tt", 0)], ElectionType.PREFERRED)]

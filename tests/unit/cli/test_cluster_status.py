@@ -197,3 +197,20 @@ def test_what_is_watched_is_in_colour(statuses: list[float], monkeypatch: pytest
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(cluster_status._watch(None))  # type: ignore[arg-type]
     assert asked == [True, True, True] and statuses == [1.0, 1.0, 1.0]
+
+
+def test_columns_have_names() -> None:
+    text = as_text(status_of(CLUSTER, [TOPIC]), in_colour=False)
+    heads = [[cell.strip() for cell in line.strip("┃").split("┃")] for line in text.splitlines() if "┃" in line]
+    of_partitions = ["partition", "leader", "replicas", "in sync"]
+    assert heads == [
+        ["broker", "address", "rack", "state", "leads", "replicas", "in sync"],
+        of_partitions,
+        of_partitions,
+    ]
+
+
+def test_what_is_wrong_is_red() -> None:
+    text = as_text(status_of(CLUSTER, [TOPIC]), in_colour=True)
+    red = [part.partition("\x1b[0m")[0] for part in text.split("\x1b[1;31m")[1:]]
+    assert red == ["not alive", "1 partitions without a leader", "2 partitions under-replicated"]

@@ -151,3 +151,24 @@ def test_a_table_has_a_row_for_each_partition_and_the_settings_below(
         ["2", "none", "3", "3", "3"],
     ]
     assert (first, second) == ("  cleanup.policy = compact", "  retention.ms = 1")
+
+
+def test_partitions_that_are_behind_are_red_in_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    run_async(describe(Brokers(), [topic(FULL, BEHIND)], EVERYTHING, Output.TABLE))  # type: ignore[arg-type]
+    lines = capsys.readouterr().out.splitlines()
+    assert ["\x1b[31m" in line for line in lines if "2,1" in line or "1,2,3" in line] == [False, True]
+
+
+def test_rows_of_partitions(capsys: pytest.CaptureFixture[str]) -> None:
+    run_async(describe(Brokers(), [topic(BEHIND, LEADERLESS)], EVERYTHING, Output.TSV))  # type: ignore[arg-type]
+    assert capsys.readouterr().out.splitlines() == [
+        "topic\ttopic_id\tpartition\tleader\treplicas\tisr\toffline",
+        "t\tAAECAwQFBgcICQoLDA0ODw\t1\t2\t2,1,3\t2,1\t3",
+        "t\tAAECAwQFBgcICQoLDA0ODw\t2\t-\t3\t3\t3",
+    ]
