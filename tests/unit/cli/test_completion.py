@@ -37,6 +37,40 @@ def test_every_shell_is_given_something(shell: str, capsys: pytest.CaptureFixtur
     assert main(["completion", "tcsh"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["zookeeper"], ["start", "--data", "--help", "--no-restart", "--nodes", "--port"]),
+        (["zookeeper", "start"], ["--data", "--help", "--no-restart", "--nodes", "--port"]),
+        (["zookeeper", "start", "--nodes", "3"], ["--data", "--help", "--no-restart", "--nodes", "--port"]),
+        (["start"], ["--brokers", "--data", "--help", "--log-level", "--no-restart", "--override", "--port"]),
+        (["elect-leaders", "t", "--election-type"], ["preferred", "unclean"]),
+        (["topics", "list", "-o"], ["auto", "table", "kafka", "json", "tsv"]),
+        (["pipeline"], ["run", "check", "position", "reset", "redrive", "groups"]),
+        (["pipeline", "check"], ["--bootstrap-server", "--help", "--master", "--set"]),
+        (["pipeline", "check", "f"], ["--bootstrap-server", "--help", "--master", "--set"]),
+        (["completion", "bash", "x"], []),
+        (["xyz", "list"], []),
+    ],
+)
+def test_what_may_come_next(words: list[str], found: list[str]) -> None:
+    assert candidates(words) == found
+
+
+def test_words_are_asked_for_by_the_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["words"], ["words", "--"]):
+        assert main(["completion", *arguments]) == 0
+        assert capsys.readouterr().out.splitlines() == list(COMMANDS)
+    assert main(["completion", "words", "--", "completion"]) == 0
+    assert capsys.readouterr().out == "bash\nzsh\nfish\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["tcsh"], ["bash", "zsh"]])
+def test_one_shell_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", *arguments]) == 2
+    assert capsys.readouterr().err.endswith("Error: name one shell: bash, fish, zsh\n")
+
+
 LINES = {
     "ottla topi": "topics",
     "ottla topics descr": "describe",
