@@ -13,6 +13,7 @@ from ottla.cli.confirming import agrees, confirm
 from ottla.cli.failures import UsageError
 from ottla.cli.terminal import examples, new_app, run_app
 from ottla.cli.times import parse_time_ms
+from tests.unit.cli.scripted import Pipe
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,20 @@ def test_only_a_yes_is_agreement(
         with pytest.raises(SystemExit) as end:
             confirm("Do it?", yes=False)
         assert (end.value.code, capsys.readouterr().err) == (1, "Do it? [y/N] Nothing was changed.\n")
+
+
+def test_a_question_is_seen_before_the_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = Pipe()
+    seen: list[str] = []
+
+    class Terminal:
+        def readline(self) -> str:
+            seen.append(pipe.arrived)
+            return "y\n"
+
+    monkeypatch.setattr(sys, "stderr", pipe)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert agrees("Do it?") and seen == ["Do it? [y/N] "]
 
 
 def test_where_nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

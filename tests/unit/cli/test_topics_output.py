@@ -160,8 +160,11 @@ def test_partitions_that_are_behind_are_red_in_a_terminal(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    run_async(describe(Brokers(), [topic(FULL, BEHIND)], EVERYTHING, Output.TABLE))  # type: ignore[arg-type]
+    brokers: Any = Brokers(retention_ms="1", cleanup_policy="[bold]x")
+    run_async(describe(brokers, [topic(FULL, BEHIND)], EVERYTHING, Output.TABLE))
     lines = capsys.readouterr().out.splitlines()
+    # Settings are shown as they are.
+    assert lines[-2:] == ["  cleanup.policy = [bold]x", "  retention.ms = 1"]
     assert ["\x1b[31m" in line for line in lines if "2,1" in line or "1,2,3" in line] == [False, True]
 
 
