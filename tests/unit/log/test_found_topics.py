@@ -66,7 +66,8 @@ def test_the_newest_snapshot_counts_and_what_came_after_it(tmp_path: Path) -> No
     )
     write(
         metadata / f"{0:020}.log",
-        8,
+        7,
+        config("segment.ms", "before the snapshot"),
         config("retention.ms", "before the snapshot"),
         config("cleanup.policy", "before the snapshot"),
         config("retention.ms", "7"),
