@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +19,11 @@ BAD = Outcome(5, 1000, 3600.0, Counter(cut=1), 1, 2, 3, 4, 5, 6, 7, violation="a
 class Pool:
     """Tries seeds in this process."""
 
-    def __init__(self, jobs: int, maxtasksperchild: int) -> None:
-        self.jobs = jobs
+    made: list[tuple[str, int, int]]
+    """How processes are begun, how many, and after how many seeds they are made anew."""
+
+    def __init__(self, method: str, jobs: int, maxtasksperchild: int) -> None:
+        Pool.made.append((method, jobs, maxtasksperchild))
 
     def __enter__(self) -> Pool:
         return self
@@ -42,8 +46,9 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, bool]]:
 
     class Context:
         def __init__(self, method: str) -> None:
-            self.Pool = Pool
+            self.Pool = partial(Pool, method)
 
+    Pool.made = []
     monkeypatch.setattr(command, "try_seed", try_seed)
     monkeypatch.setattr(command.multiprocessing, "get_context", Context)
     return seen
@@ -56,6 +61,7 @@ def test_a_hundred_seeds_unless_told_otherwise(
     assert tried == [(seed, 20_000, False) for seed in range(6, 106)]
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("50 of 100 seeds, ") and said[1].startswith("100 of 100 seeds, ")
+    assert Pool.made == [("spawn", 2, 20)]
 
 
 def test_how_long_many_seeds_took(
@@ -70,7 +76,8 @@ def test_how_long_many_seeds_took(
 def test_a_seed_that_is_broken_is_named_at_once(
     tried: list[tuple[int, int, bool]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main(["--seeds", "6", "--events", "9", "--twice"]) == 1
+    assert command.main(["--seeds", "6", "--events", "9", "--twice", "--jobs", "7"]) == 1
+    assert Pool.made == [("spawn", 7, 20)]
     assert tried == [(seed, 9, True) for seed in range(1, 7)]
     assert capsys.readouterr().out.startswith("seed 5: a record is lost\n")
 
