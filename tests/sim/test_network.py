@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import os
 from collections.abc import Callable, Coroutine
@@ -164,8 +165,9 @@ def test_calls_that_are_refused(why: str) -> None:
         elif why == "it was removed":
             world.network.remove_server(world.server)
         host, port = ("nowhere" if why == "no such host" else "server"), PORT + (why == "no such port")
-        with pytest.raises(ConnectionRefusedError):
+        with pytest.raises(ConnectionRefusedError) as refused:
             await world.connect(host, port)
+        assert refused.value.errno == errno.ECONNREFUSED
 
     World().run(scenario)
 

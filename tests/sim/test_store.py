@@ -172,3 +172,167 @@ def test_some_replies_are_lost_and_the_work_is_done() -> None:
         assert await world.stores[0].get("/done") is not None
 
     World().run(scenario)
+
+
+# -- what a session keeps, and what it is told afterwards ---------------------------------------------------------
+
+
+def test_a_session_keeps_its_order_both_ways() -> None:
+    async def scenario(world: World) -> None:
+        store, other = world.stores
+        done: list[str] = []
+        world.ensemble.on_commit = lambda committed: done.extend(each.path for each in committed)
+        heard: list[str] = []
+        other.watch("/", heard.append)
+        answered: list[str] = []
+
+        async def create(path: str) -> None:
+            await store.commit([Create(path, b"")])
+            answered.append(path)
+
+        paths = [f"/{number}" for number in range(60)]
+        began_s = world.loop.time()
+        await asyncio.gather(*map(create, paths))
+        assert done == answered == paths
+        assert began_s < world.loop.time() < began_s + 20
+        await asyncio.sleep(5)
+        assert heard == paths
+
+    World().run(scenario)
+
+
+def test_an_answer_comes_no_sooner_than_word_of_what_it_shows() -> None:
+    async def scenario(world: World) -> None:
+        store, other = world.stores
+        heard: list[str] = []
+        other.watch("/", heard.append)
+        for number in range(60):
+            await store.commit([Create(f"/{number}", b"")])
+            assert await other.get(f"/{number}") is not None
+            assert heard == [f"/{each}" for each in range(number + 1)]
+
+    World().run(scenario)
+
+
+def test_an_error_takes_its_way_back_too() -> None:
+    async def scenario(world: World) -> None:
+        store, _ = world.stores
+        world.network.latency_s = lambda: 0.25  # type: ignore[method-assign]
+        began_s = world.loop.time()
+        with pytest.raises(BadVersionError):
+            await store.commit([Create("/a", b""), Set("/a", b"", 7)])
+        assert world.loop.time() - began_s == pytest.approx(0.5)
+        assert await store.get("/a") is None
+        assert world.loop.time() - began_s == pytest.approx(1.0)
+
+    World().run(scenario)
+
+
+@pytest.mark.parametrize("how", ["close", "expire"])
+def test_others_are_told_what_goes_with_a_session(how: str) -> None:
+    async def scenario(world: World) -> None:
+        store, other = world.stores
+        await store.commit([Create("/mine", b"", ephemeral=True), Create("/ours", b"")])
+        await asyncio.sleep(1)
+        heard: list[str] = []
+        other.watch("/", heard.append)
+        await getattr(store, how)()
+        await asyncio.sleep(1)
+        assert heard == ["/mine"]
+        world.ensemble.end(9_999)
+        assert world.ensemble.expired_sessions == (how == "expire")
+        assert SimStore.session_outlives_ms == 0, "the next one need not wait for the end of the last one"
+
+    World().run(scenario)
+
+
+@pytest.mark.parametrize("link", [("a", STORE), (STORE, "a")])
+def test_a_session_begins_once_there_is_a_link_both_ways(link: tuple[str, str]) -> None:
+    async def scenario(world: World) -> None:
+        world.network.cut(*link)
+        opening = world.parties[0].run(world.loop.create_task, SimStore.open(world.ensemble, TIMEOUT_MS))
+        await asyncio.sleep(30)
+        assert not opening.done()
+        world.network.heal()
+        opened = await asyncio.wait_for(opening, 1)
+        assert world.ensemble.is_alive(opened.session_id) and opened.can_be_heard
+
+    World().run(scenario)
+
+
+def test_who_closes_while_it_cannot_be_heard_is_missed_later() -> None:
+    async def scenario(world: World) -> None:
+        store, other = world.stores
+        await store.commit([Create("/mine", b"", ephemeral=True)])
+        events: list[SessionEvent] = []
+        store.on_session(events.append)
+        world.network.cut("a", STORE)
+        await store.close()
+        assert world.ensemble.is_alive(store.session_id) and not store.can_be_heard
+        world.network.heal()
+        assert not store.can_be_heard
+        await asyncio.sleep(5)
+        assert await other.get("/mine") is not None
+        await asyncio.sleep(2)
+        assert await other.get("/mine") is None and events == []
+
+    World().run(scenario)
+
+
+def test_after_a_cut_all_that_is_watched_is_to_be_looked_at() -> None:
+    async def scenario(world: World) -> None:
+        store, other = world.stores
+        events: list[tuple[str, SessionEvent]] = []
+        for name in ("one", "two"):
+            store.on_session(lambda event, name=name: events.append((name, event)))  # type: ignore[misc]
+        heard: list[str] = []
+        store.watch("/a", heard.append)
+        world.network.cut(STORE, "a")
+        await asyncio.sleep(1)
+        await other.commit([Create("/a", b"")])
+        await asyncio.sleep(1)
+        assert heard == [] and events == [("one", SessionEvent.SUSPENDED), ("two", SessionEvent.SUSPENDED)]
+        world.network.heal()
+        await asyncio.sleep(1)
+        assert heard == ["/a"]
+        assert events[2:] == [("one", SessionEvent.RESUMED), ("two", SessionEvent.RESUMED)]
+        assert world.ensemble.is_alive(store.session_id)
+
+    World().run(scenario)
+
+
+def test_a_cut_that_nobody_has_seen_is_made_up_for_if_something_was_missed() -> None:
+    async def scenario(world: World) -> None:
+        store, other = world.stores
+        events: list[SessionEvent] = []
+        store.on_session(events.append)
+        heard: list[str] = []
+        store.watch("/a", heard.append)
+        original = world.ensemble.tell
+
+        def tell_behind_a_cut(paths: Any) -> None:
+            world.network.cut(STORE, "a")
+            original(paths)
+            world.network.heal()
+
+        world.ensemble.tell = tell_behind_a_cut  # type: ignore[method-assign]
+        await other.commit([Create("/a", b"")])
+        await asyncio.sleep(1)
+        assert heard == ["/a"] and events == [SessionEvent.RESUMED]
+
+    World().run(scenario)
+
+
+def test_a_watch_that_was_ended_tells_nothing_and_depth_is_kept() -> None:
+    async def scenario(world: World) -> None:
+        store, _ = world.stores
+        heard: dict[str, list[str]] = {"near": [], "all": [], "ended": []}
+        store.watch("/a", heard["near"].append, depth=1)
+        store.watch("/a", heard["all"].append)
+        store.watch("/a", heard["ended"].append)()
+        await store.commit([Create("/a", b""), Create("/a/b", b""), Create("/a/b/c", b"")])
+        await asyncio.sleep(1)
+        assert heard["all"] == ["/a", "/a/b", "/a/b/c"] and heard["ended"] == []
+        assert heard["near"] == ["/a", "/a/b"]
+
+    World().run(scenario)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.base.errors import LogDirError
+from ottla.base.errors import LogDirError, OffsetOutOfRangeError
 from ottla.base.types import NIL_UUID, Uuid
 from ottla.log.chores import LogChores
 from ottla.log.config import LogConfig
@@ -256,6 +256,19 @@ def test_a_disk_that_takes_no_epochs_is_named(
     monkeypatch.setattr("ottla.log.leader_epochs.write_rows", fails)
     with pytest.raises(LogDirError, match=words):
         change(log)
+
+
+def test_a_log_that_begins_there_already_is_left_alone(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(log, b"a", b"b")
+    log.advance_high_watermark(2)
+    log.advance_log_start_offset(1)
+    monkeypatch.setattr("ottla.log.segmented_log.find_snapshots", fails)
+    log.advance_log_start_offset(1)
+    log.advance_log_start_offset(0)
+    with pytest.raises(OffsetOutOfRangeError) as refused:
+        log.advance_log_start_offset(3)
+    assert refused.value.message == "the log of events-0 cannot begin at 3: the high watermark is 2"
+    assert log.log_start_offset == 1
 
 
 def test_every_cut_is_another_history(log: PartitionLog) -> None:
