@@ -25,7 +25,7 @@ class CheckpointError(OttlaError):
 def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Write `data` beside `path`, then rename. With `sync` the change survives a power cut."""
     temporary = path.with_name(path.name + ".tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         view = memoryview(data)
         while view:

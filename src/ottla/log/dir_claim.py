@@ -25,7 +25,7 @@ def lock_directory(path: Path) -> int:
     """Make the directory if need be and lock it; returns the descriptor that holds the lock."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as e:
         raise StartError(f"the log directory {path} cannot be used: {e.strerror or e}") from e
     try:

@@ -29,7 +29,7 @@ class LogFile:
     def __init__(self, path: Path, flags: int) -> None:
         self.fd = -1
         self.path = path
-        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self.fd = os.open(path, flags, 0o644)
 
     @classmethod
     def create(cls, path: Path) -> LogFile:
@@ -130,7 +130,7 @@ def file_names(directory: Path) -> list[str]:
 
 def sync_directory(directory: Path) -> None:
     """Make the creation, renaming or removal of files in `directory` durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
     finally:

@@ -124,7 +124,7 @@ class IndexFile:
                 return
             # A copy: a view would forbid the appending thread to grow the array meanwhile.
             pending = bytes(self._memory[start * self.entry_size : count * self.entry_size])
-            fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            fd = os.open(self.path, os.O_WRONLY)
             try:
                 position = start * self.entry_size
                 while pending:
@@ -136,7 +136,7 @@ class IndexFile:
             self._written = count
 
     def sync(self) -> None:
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self.path, os.O_RDONLY)
         try:
             os.fdatasync(fd)
         finally:
@@ -147,7 +147,7 @@ class IndexFile:
         self.path = path
 
     def _write_size(self, size: int, *, create: bool = False) -> None:
-        fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        fd = os.open(self.path, os.O_WRONLY | (os.O_CREAT if create else 0), 0o644)
         try:
             os.ftruncate(fd, size)
         finally:

@@ -106,7 +106,7 @@ class LeaderEpochs:
     def sync(self) -> None:
         """Make the file durable."""
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self.path, os.O_RDONLY)
         except FileNotFoundError:
             return
         try:

@@ -88,7 +88,7 @@ class TransactionIndex:
                 return
             pending = self._entries[self._written :]
             data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in pending)
-            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
             try:
                 position = self._written * _ENTRY.size
                 while data:
@@ -105,7 +105,7 @@ class TransactionIndex:
 
     def sync(self) -> None:
         if self._entries is not None and self._written:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self.path, os.O_RDONLY)
             try:
                 os.fdatasync(fd)
             finally:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.log import file as log_file
-from ottla.log.file import LogFile, file_names
+from ottla.log.file import LogFile, file_names, sync_directory
 
 
 @pytest.fixture
@@ -127,3 +127,20 @@ def test_a_file_is_new_and_follows_its_renames(tmp_path: Path, file: LogFile) ->
     assert LogFile.open(tmp_path / "g").read_at(0, 5) == b"x"
     with pytest.raises(OSError, match="Bad file descriptor"):
         LogFile.open_read_only(tmp_path / "g").write_at(0, b"y")
+
+
+def test_files_are_no_matter_of_other_programs(file: LogFile) -> None:
+    for opened in (file, LogFile.open(file.path), LogFile.open_read_only(file.path)):
+        assert not os.get_inheritable(opened.fd)
+
+
+def test_a_directory_is_synced_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    sync_directory(tmp_path)
+    assert synced.count(str(tmp_path)) == 1
+    (tmp_path / "f").touch()
+    with pytest.raises(NotADirectoryError):
+        sync_directory(tmp_path / "f")
+    with pytest.raises(FileNotFoundError):
+        sync_directory(tmp_path / "g")

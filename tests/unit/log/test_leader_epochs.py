@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,16 @@ def test_what_another_one_knows_is_taken_over(epochs: LeaderEpochs) -> None:
     assert epochs.entries() == [(1, 5), (2, 10)]
     other.clear()
     assert (epochs.entries(), epochs.latest_epoch) == ([(1, 5), (2, 10)], 2)
+
+
+def test_the_file_is_made_durable_if_there_is_one(epochs: LeaderEpochs, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    epochs.sync()
+    assign(epochs, (0, 0))
+    assert str(epochs.path) not in synced, "an assignment does not wait for the disk"
+    epochs.sync()
+    assert synced.count(str(epochs.path)) == 1
 
 
 def test_no_file(tmp_path: Path) -> None:
