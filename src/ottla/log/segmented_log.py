@@ -232,7 +232,8 @@ class SegmentedLog(DurableLog):
         except OSError as e:
             raise self.failed_to("drop old segments of", e) from e
         self.producers.log_start_moved(offset)
-        self._remove_snapshots(below=self.segments.first.base_offset)
+        first_offset = self.segments.first.base_offset
+        self._remove_snapshots(lambda end_offset: end_offset < first_offset)
 
     @property
     def history(self) -> int:
@@ -270,9 +271,10 @@ class SegmentedLog(DurableLog):
         if self._retired:
             self._enter_for_removal()
 
-    def _remove_snapshots(self, *, below: int = 0, above: int = 2**63) -> None:
-        for offset, path in find_snapshots(self.directory).items():
-            if offset < below or offset > above:
+    def _remove_snapshots(self, is_doomed: Callable[[int], bool]) -> None:
+        """Those of which this is true, by the offset they end at."""
+        for end_offset, path in find_snapshots(self.directory).items():
+            if is_doomed(end_offset):
                 path.unlink(missing_ok=True)
 
     # -- truncation ----------------------------------------------------------------------------------------------
@@ -323,7 +325,7 @@ class SegmentedLog(DurableLog):
             self.log_start_offset = offset
             self.segments = SegmentSet([new])
             self.epochs.clear()
-            self._remove_snapshots(above=-1)
+            self._remove_snapshots(lambda end_offset: True)
         except OSError as e:
             raise self.failed_to("truncate", e) from e
         self.producers.clear(offset)
@@ -348,7 +350,7 @@ class SegmentedLog(DurableLog):
         self.high_watermark = max(min(self.high_watermark, offset), self.log_start_offset)
         self.epochs.truncate_from_end(offset)
         self._file_changes += 1
-        self._remove_snapshots(above=offset)
+        self._remove_snapshots(lambda end_offset: end_offset > offset)
 
     def _reload_producers(self) -> None:
         """Bring the producers' state back to what it was at the new end of the log."""

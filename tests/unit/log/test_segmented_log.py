@@ -302,6 +302,28 @@ def test_a_cut_takes_back_what_lay_above_it(log: PartitionLog) -> None:
     assert log.segments.active.created_ms == NOW_MS
 
 
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (lambda log: log.advance_log_start_offset(2), [2, 3, 4]),
+        (lambda log: log.advance_log_start_offset(3), [3, 4]),
+        (lambda log: log.truncate_to(3), [0, 1, 2, 3]),
+        (lambda log: log.truncate_to(2), [0, 1, 2]),
+        (lambda log: log.truncate_fully_and_start_at(9), []),
+        (lambda log: log.truncate_fully_and_start_at(2), []),
+        (lambda log: log.truncate_to(0), []),
+    ],
+)
+def test_which_snapshots_are_left(log: PartitionLog, change: Callable[[PartitionLog], object], left: list[int]) -> None:
+    log.take_snapshot()
+    for number in range(4):
+        log.append_as_leader(idempotent(number), leader_epoch=0, now_ms=NOW_MS)
+        log.roll(now_ms=NOW_MS)
+    log.advance_high_watermark(4)
+    change(log)
+    assert sorted(int(path.stem) for path in log.directory.glob("*.snapshot")) == left
+
+
 def test_a_segment_that_is_written_to_again_is_synced_again(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
     append(log, b"a")
     append(log, b"b")
