@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -351,6 +352,7 @@ def test_closing_writes_what_is_known_of_the_logs(world: World) -> None:
     log.advance_high_watermark(1)
     world.dirs.close()
     found = {path.name: path.read_text() for path in world.a.glob("*-checkpoint")}
+    world.dirs.close()
     assert found == {
         "recovery-point-offset-checkpoint": "0\n1\nevents 0 2\n",
         "replication-offset-checkpoint": "0\n1\nevents 0 1\n",
@@ -358,3 +360,13 @@ def test_closing_writes_what_is_known_of_the_logs(world: World) -> None:
         "cleaner-offset-checkpoint": "0\n0\n",
     }
     assert world.dirs.logs() == []
+
+
+def test_what_was_deleted_is_removed_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.create(ONE, in_dir=world.a)
+    world.dirs.delete(ONE)
+    removed: list[Path] = []
+    monkeypatch.setattr(log_dir, "shutil", SimpleNamespace(rmtree=lambda path, ignore_errors: removed.append(path)))
+    for later_ms in (999, 1_000, 1_000, 5_000):
+        world.dirs.remove_deleted(NOW_MS + later_ms)
+    assert [path.parent for path in removed] == [world.a]
