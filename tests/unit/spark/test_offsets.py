@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from ottla.spark.offsets import (
     begin_of,
     from_json,
     gathered,
+    is_placed,
     lag,
     losses,
     ranges_between,
@@ -21,6 +23,7 @@ from ottla.spark.offsets import (
     split,
     take,
     to_json,
+    to_placed_json,
 )
 
 partitions = st.builds(TopicPartition, st.sampled_from(["a", "b", "b.c"]), st.integers(0, 12))
@@ -173,3 +176,131 @@ def test_every_loss_is_told() -> None:
         "t-2 was read up to offset 10 and now ends at 4",
         "t-3 is new and now begins at 3",
     ]
+
+
+A, B, C = (TopicPartition("t", index) for index in range(3))
+
+
+@pytest.mark.parametrize(
+    ("lags", "limit", "expected"),
+    [
+        ([], 5, []),
+        ([0, 0], 5, [0, 0]),
+        ([4, 3], 7, [4, 3]),
+        ([4, 3], 8, [4, 3]),
+        ([4, 3], 6, [3, 3]),
+        ([4, 0, 3], 2, [1, 0, 1]),
+        ([4, 0, 3], 1, [1, 0, 0]),
+        ([3, 0, 4], 1, [0, 0, 1]),
+        ([5, 5, 5], 2, [1, 1, 0]),
+        ([1, 1, 1], 3, [1, 1, 1]),
+        ([100, 1, 1], 4, [2, 1, 1]),
+        ([100, 1, 10], 12, [9, 1, 2]),
+        ([100, 50, 10], 16, [9, 5, 2]),
+    ],
+)
+def test_how_offsets_are_shared(lags: list[int], limit: int, expected: list[int]) -> None:
+    found = share({TopicPartition("t", index): lag for index, lag in enumerate(lags)}, limit)
+    assert found == {TopicPartition("t", index): part for index, part in enumerate(expected)}
+
+
+@pytest.mark.parametrize(
+    ("start", "earliest", "latest", "most", "expected"),
+    [
+        ({}, {}, {A: 9}, None, {A: 9}),
+        ({}, {}, {A: 9}, 4, {A: 4}),
+        ({A: 2}, {}, {A: 9}, 4, {A: 6}),
+        ({}, {A: 3}, {A: 9}, 4, {A: 7}),
+        ({A: 2}, {A: 3}, {A: 9}, 4, {A: 7}),
+        ({A: 5}, {A: 3}, {A: 9}, 4, {A: 9}),
+        ({A: 9}, {A: 0}, {A: 9}, 4, {A: 9}),
+        ({A: 10}, {A: 0}, {A: 9}, 4, {A: 4}),
+        ({A: 1}, {A: 9}, {A: 9}, 4, {A: 9}),
+        ({A: 1, B: 7, C: 0}, {A: 0, B: 0}, {A: 3, B: 7}, 1, {A: 2, B: 7}),
+    ],
+)
+def test_where_the_next_micro_batch_ends(
+    start: dict[TopicPartition, int],
+    earliest: dict[TopicPartition, int],
+    latest: dict[TopicPartition, int],
+    most: int | None,
+    expected: dict[TopicPartition, int],
+) -> None:
+    assert take(start, earliest, latest, most) == expected
+
+
+def test_where_a_micro_batch_begins() -> None:
+    assert [begin_of(A, start, 5) for start in ({}, {A: 0}, {A: 4}, {A: 5}, {A: 6}, {B: 3})] == [0, 0, 4, 5, 0, 0]
+    ends = {C: 9, A: 5, B: 4}
+    assert ranges_between({A: 5, B: 3}, ends) == [OffsetRange(B, 3, 4), OffsetRange(C, 0, 9)]
+    assert lag({A: 5, B: 3}, ends) == 10
+
+
+def bounds_of(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
+    return [(one.topic_partition.partition, one.start_offset, one.end_offset) for one in ranges]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fewest", "most", "expected"),
+    [
+        ([10], None, None, [(0, 5, 15)]),
+        ([10, 0], None, 10, [(0, 5, 15)]),
+        ([10], None, 9, [(0, 5, 10), (0, 10, 15)]),
+        ([10], None, 5, [(0, 5, 10), (0, 10, 15)]),
+        ([10], None, 4, [(0, 5, 8), (0, 8, 11), (0, 11, 15)]),
+        ([10], 1, None, [(0, 5, 15)]),
+        ([10], 2, None, [(0, 5, 10), (0, 10, 15)]),
+        ([2], 5, None, [(0, 5, 6), (0, 6, 7)]),
+        ([10], 2, 4, [(0, 5, 8), (0, 8, 11), (0, 11, 15)]),
+        ([4, 4], 2, None, [(0, 5, 9), (1, 5, 9)]),
+        ([4, 4], 3, None, [(0, 5, 7), (0, 7, 9), (1, 5, 9)]),
+        ([40, 4], 3, None, [(0, 5, 18), (0, 18, 31), (0, 31, 45), (1, 5, 9)]),
+        ([40, 4], 3, 20, [(0, 5, 25), (0, 25, 45), (1, 5, 9)]),
+    ],
+)
+def test_how_ranges_are_cut(
+    sizes: list[int], fewest: int | None, most: int | None, expected: list[tuple[int, int, int]]
+) -> None:
+    ranges = [OffsetRange(TopicPartition("t", index), 5, 5 + size) for index, size in enumerate(sizes)]
+    assert bounds_of(split(ranges, fewest, most)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows_min", "expected"),
+    [
+        ([], 5, []),
+        ([5, 5], 5, [[5], [5]]),
+        ([4, 1, 5], 5, [[4, 1], [5]]),
+        ([4, 9, 1], 5, [[4, 9], [1]]),
+        ([1, 1, 1], 5, [[1, 1, 1]]),
+        ([1, 1], 1, [[1], [1]]),
+    ],
+)
+def test_which_ranges_a_task_reads(sizes: list[int], rows_min: int, expected: list[list[int]]) -> None:
+    tasks = gathered([OffsetRange(A, 3, 3 + size) for size in sizes], rows_min)
+    assert [[one.size for one in task] for task in tasks] == expected
+
+
+def test_the_mark_of_a_query_that_was_moved_stands_before_its_offsets() -> None:
+    placed = to_placed_json({B: 7, A: 5})
+    assert json.dumps(placed) == '{"": {"0": 0}, "t": {"0": 5, "1": 7}}'
+    assert from_json(placed) == {A: 5, B: 7}
+    assert (is_placed(placed), is_placed(to_json({A: 5})), is_placed({})) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("begin", "earliest", "latest", "told"),
+    [
+        (None, 0, 0, None),
+        (None, 0, 9, None),
+        (None, 1, 9, "t-0 is new and now begins at 1"),
+        (0, 0, 9, None),
+        (0, 1, 9, "t-0 was read up to offset 0 and now begins at 1"),
+        (3, 3, 9, None),
+        (9, 3, 9, None),
+        (10, 3, 9, "t-0 was read up to offset 10 and now ends at 9"),
+    ],
+)
+def test_what_is_lost_of_a_partition(begin: int | None, earliest: int, latest: int, told: str | None) -> None:
+    found = losses({} if begin is None else {A: begin}, {A: earliest}, {A: latest})
+    assert found == ([] if told is None else [told])

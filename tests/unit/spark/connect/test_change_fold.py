@@ -127,3 +127,81 @@ def test_a_row_that_became_whole_bit_by_bit_is_inserted() -> None:
 def test_what_is_known_of_a_row_is_not_enough_to_make_it() -> None:
     (step,) = steps(change("update", {"id": 1, "name": "a"}))
     assert step.statement.startswith("UPDATE") and step.rows == [[1, "a", 1]]
+
+
+def test_only_so_many_keys_are_kept_waiting() -> None:
+    names = [change("insert", {"id": number % 10_001, "name": "a", "note": None}) for number in range(10_002)]
+    assert [len(step.rows) for step in steps(*names)] == [10_000, 2]
+    again = [change("insert", {"id": number % 9_999, "name": "a", "note": None}) for number in range(10_500)]
+    assert [len(step.rows) for step in steps(*again)] == [9_999]
+
+
+INSERT = 'INSERT INTO "t" ("id", "name", "note") VALUES (?, ?, ?)'
+UPSERT = f'{INSERT} ON CONFLICT ("id") DO UPDATE SET "name" = excluded."name", "note" = excluded."note"'
+WHOLE: dict[str, object] = {"id": 1, "name": "a", "note": "b"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([], []),
+        ([change("snapshot", WHOLE)], [Step(UPSERT, [[1, "a", "b"]])]),
+        ([change("insert", WHOLE), change("delete", key=1)], [Step('DELETE FROM "t" WHERE "id" = ?', [[1]])]),
+        ([change("delete", key=1), change("insert", WHOLE)], [Step(UPSERT, [[1, "a", "b"]])]),
+        (
+            [change("delete", key=1), change("update", {"id": 1, "name": "c"})],
+            [Step('UPDATE "t" SET "id" = ?, "name" = ? WHERE "id" = ?', [[1, "c", 1]])],
+        ),
+        ([change("insert", WHOLE), change("update", {"id": 1, "name": "c"})], [Step(UPSERT, [[1, "c", "b"]])]),
+        (
+            [change("insert", WHOLE), change("truncate"), change("delete", key=2)],
+            [Step('DELETE FROM "t"', [[]]), Step('DELETE FROM "t" WHERE "id" = ?', [[2]])],
+        ),
+        (
+            [change("insert", WHOLE), change("update", {"id": 2, "name": "c"}, old=1), change("delete", key=3)],
+            [
+                Step(UPSERT, [[1, "a", "b"]]),
+                Step('UPDATE "t" SET "id" = ?, "name" = ? WHERE "id" = ?', [[2, "c", 1]]),
+                Step('DELETE FROM "t" WHERE "id" = ?', [[3]]),
+            ],
+        ),
+        (
+            [change("update", {"id": 1, "name": "c"}, old=1), change("update", {"id": 2, "note": None})],
+            [
+                Step('UPDATE "t" SET "id" = ?, "name" = ? WHERE "id" = ?', [[1, "c", 1]]),
+                Step('UPDATE "t" SET "id" = ?, "note" = ? WHERE "id" = ?', [[2, None, 2]]),
+            ],
+        ),
+        ([Change("delete", '{"id": 4, "name": "x"}', None, None)], [Step('DELETE FROM "t" WHERE "id" = ?', [[4]])]),
+        (
+            [change("insert", {"id": 1, "name": {"a": [1.5, None]}, "note": [True, "ü"]})],
+            [Step(UPSERT, [[1, '{"a": [1.5, null]}', '[true, "ü"]']])],
+        ),
+        (
+            [change("insert", {"id": 1, "name": False, "note": 2})],
+            [Step(UPSERT, [[1, False, 2]])],
+        ),
+    ],
+    ids=range(12),
+)
+def test_the_statements_that_changes_become(changes: list[Change], expected: list[Step]) -> None:
+    assert steps(*changes) == expected
+
+
+def test_values_are_converted_but_none_that_is_missing() -> None:
+    fold = ChangeFold("t", NAMES, ("id",), STANDARD, {"name": lambda value: f"<{value!r}>", "note": lambda value: 5})
+    (step,) = fold.steps([change("insert", {"id": 1, "name": "a", "note": None})])
+    assert step.rows == [[1, "<'a'>", None]]
+
+
+def test_a_row_is_found_by_all_of_its_keys() -> None:
+    fold = ChangeFold("t", ("a", "b", "c"), ("b", "a"), STANDARD)
+    gone = Change("delete", None, None, '{"a": 1, "b": 2}')
+    changed = Change("update", None, '{"a": 3, "b": 4, "c": 5}', None)
+    assert list(fold.steps([gone, changed])) == [
+        Step('DELETE FROM "t" WHERE "b" = ? AND "a" = ?', [[2, 1]]),
+        Step(
+            'INSERT INTO "t" ("a", "b", "c") VALUES (?, ?, ?) ON CONFLICT ("b", "a") DO UPDATE SET "c" = excluded."c"',
+            [[3, 4, 5]],
+        ),
+    ]
