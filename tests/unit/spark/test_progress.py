@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.base.types import TopicPartition
 from ottla.spark.offsets import to_placed_json
-from ottla.spark.progress import BAD_ROWS, WRITTEN_ROWS, QueryProgress, parse_offsets
+from ottla.spark.progress import BAD_ROWS, WRITTEN_ROWS, LagTracker, QueryProgress, parse_offsets
 
 REPORT = {
     "id": "6dfd70cd",
@@ -87,3 +89,93 @@ def test_offsets_come_back_as_they_were(offsets: dict[str, dict[int, int]]) -> N
 
 def test_the_mark_of_a_query_that_was_moved_is_no_position() -> None:
     assert parse_offsets(json.dumps(to_placed_json({TopicPartition("t", 1): 5}))) == {TopicPartition("t", 1): 5}
+
+
+def test_a_report_that_says_next_to_nothing() -> None:
+    least = {"id": "q", "runId": "r", "batchId": 0, "timestamp": "1970-01-01T00:00:00.0014Z"}
+    expected = QueryProgress(
+        query_id="q",
+        run_id="r",
+        name=None,
+        batch_id=0,
+        started_ms=1,
+        duration_ms=0,
+        input_rows=0,
+        written_rows=0,
+        bad_rows=0,
+        state_rows=0,
+        watermark=None,
+        end_offsets={},
+        reads_only_topics=False,
+    )
+    assert QueryProgress.parse(json.dumps(least)) == expected
+    nothing = {
+        "name": None,
+        "sources": [],
+        "stateOperators": [{}],
+        "eventTime": None,
+        "sink": {},
+        "observedMetrics": {},
+    }
+    assert QueryProgress.parse(json.dumps({**least, **nothing})) == expected
+
+
+def test_a_report_with_everything_in_it() -> None:
+    report = {
+        **REPORT,
+        "sink": {"numOutputRows": 0},
+        "observedMetrics": {WRITTEN_ROWS: {"rows": 7}, f"{BAD_ROWS}a": {"rows": "2"}},
+    }
+    assert QueryProgress.parse(json.dumps(report)) == QueryProgress(
+        query_id="6dfd70cd",
+        run_id="e6d3cc18",
+        name="counts",
+        batch_id=4,
+        started_ms=1_767_225_600_000,
+        duration_ms=548,
+        input_rows=30,
+        written_rows=0,
+        bad_rows=2,
+        state_rows=7,
+        watermark="2026-01-01T00:00:00.000Z",
+        end_offsets={TopicPartition("t", 0): 10, TopicPartition("t", 1): 7, TopicPartition("u", 0): 1},
+        reads_only_topics=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reported", "is_put"),
+    [
+        ({"name": "tracked"}, True),
+        ({"name": "untracked"}, False),
+        ({"name": "tracked", "sources": []}, False),
+        ({"name": "untracked", "sources": []}, False),
+    ],
+)
+def test_only_positions_of_queries_that_are_tracked_are_reported(reported: dict[str, Any], is_put: bool) -> None:
+    put: list[tuple[object, object]] = []
+    commits: Any = SimpleNamespace(put=lambda *what: put.append(what))
+    groups = {"tracked": "g", "untracked": None}
+    tracker = LagTracker(SimpleNamespace(), commits, lambda progress: groups[str(progress.name)])  # type: ignore[arg-type]
+    event: Any = SimpleNamespace(progress=SimpleNamespace(json=json.dumps({**REPORT, **reported})))
+    tracker.onQueryProgress(event)
+    ends = {TopicPartition("t", 0): 10, TopicPartition("t", 1): 7, TopicPartition("u", 0): 1}
+    assert put == ([("g", ends)] if is_put else [])
+
+
+@pytest.mark.parametrize(
+    ("position", "found"),
+    [
+        ({"t": {}}, {}),
+        ({"t": {"0": 0}, "u": {}}, {TopicPartition("t", 0): 0}),
+        ({"t": {"0": 1}, "u": {"x": 1}}, None),
+        ({"t": {"0": 1, "1": "2"}}, None),
+        ({"t": {"0": 1}, "u": 5}, None),
+        ([{"t": {"0": 1}}], None),
+        ('{"t": {"0": 1}}', {TopicPartition("t", 0): 1}),
+        ("{}", None),
+        ("[1]", None),
+    ],
+)
+def test_what_is_a_position_in_topics(position: object, found: object) -> None:
+    assert parse_offsets(position) == found

@@ -65,6 +65,21 @@ def test_which_python_a_session_starts(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert is_this_python("python3")
 
 
+def test_the_command_that_starts_python_may_lie_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    command = tmp_path / "scripts" / "ottla-spark-python"
+    command.parent.mkdir()
+    command.symlink_to(sys.executable)
+    assert not is_this_python(str(command))
+    monkeypatch.setattr(sessions, "find_interpreter", lambda: str(command))
+    assert is_this_python(str(command)) and is_this_python(sys.executable)
+
+
+def test_without_pyspark_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(SparkUnavailableError, match=r"install it with: pip install 'ottla\[spark\]'"):
+        require_spark()
+
+
 ALWAYS = {
     "spark.app.name": "t",
     "spark.sql.session.timeZone": "UTC",

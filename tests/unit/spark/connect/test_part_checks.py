@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 
 import psycopg
 
-from ottla.spark.connect import changes, tables
+from ottla.spark.connect import changes, files, tables
 from ottla.spark.connect.change_source import PostgresChangeSource
 from ottla.spark.connect.changes import ChangesSource
 from ottla.spark.connect.database import DatabaseError
@@ -26,6 +26,13 @@ from tests.unit.spark.connect.scripted_postgres import Server
 
 def section(**values: object) -> Section:
     return Section.of(values, Place("pipeline.yaml", 3), "part x", directory=Path("/pipelines"))
+
+
+def test_formats_of_files() -> None:
+    assert files.FORMATS == ("text", "json", "csv", "parquet")
+    assert sorted(files.FORMATS_OF_FILES) == sorted(
+        {"text", "json", "csv", "parquet", "orc", "avro", "xml", "binaryFile"}
+    )
 
 
 def told(part: Any) -> list[str]:
