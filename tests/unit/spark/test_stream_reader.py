@@ -140,6 +140,112 @@ def test_a_query_that_starts_at_the_end_begins_with_an_empty_batch() -> None:
     assert ranges_of(tasks) == [("t", 0, 10, 30)]
 
 
+class Clock:
+    """Moves only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.sleeps: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.sleeps.append(seconds)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(stream_reader, "time", made)
+    monkeypatch.setattr(stream_reader, "_IDLE_WAIT_S", 0.5)
+    monkeypatch.setattr(stream_reader, "_IDLE_PAUSE_S", 0.25)
+    return made
+
+
+def test_where_nothing_is_new_it_is_looked_again_for_a_while(clock: Clock) -> None:
+    reader, topics = made()
+    end: Offsets = {A: 10, B: 4}
+    assert end_after(reader, end) == end
+    assert clock.sleeps == [0.25] * 3, "it is over once it has waited longer than that"
+    assert end_after(reader, {A: 9, B: 4}) == end
+    assert len(clock.sleeps) == 3
+    looks = iter([10, 10, 11, 12])
+    logs = topics.logs
+
+    def look() -> Logs:
+        topics.latest = {A: next(looks), B: 4}
+        return logs()
+
+    topics.logs = look  # type: ignore[method-assign]
+    assert end_after(reader, end) == {A: 11, B: 4}, "what came meanwhile"
+    assert len(clock.sleeps) == 5
+
+
+def test_who_wants_what_is_there_now_waits_for_nothing(clock: Clock) -> None:
+    reader, _ = made()
+    reader.prepareForTriggerAvailableNow()
+    assert end_after(reader, {A: 10, B: 4}) == {A: 10, B: 4}
+    assert clock.sleeps == []
+
+
+def test_who_wants_what_is_there_now_gets_it_however_little_it_is(clock: Clock) -> None:
+    reader, _ = made(minOffsetsPerTrigger="10", maxTriggerDelay="2s")
+    reader.prepareForTriggerAvailableNow()
+    for start, end in (({A: 8, B: 4}, {A: 10, B: 4}), ({A: 9, B: 4}, {A: 10, B: 4})):
+        assert end_after(reader, start, ReadMinRows(10)) == end
+
+
+@pytest.mark.parametrize(("fewest", "is_enough"), [("3", True), ("4", True), ("5", False)])
+def test_what_is_enough_does_not_wait(clock: Clock, fewest: str, is_enough: bool) -> None:
+    reader, topics = made(minOffsetsPerTrigger=fewest, maxTriggerDelay="1h")
+    start: Offsets = {A: 10, B: 4}
+    end_after(reader, {A: 9, B: 4}, ReadMinRows(int(fewest)))
+    topics.latest = {A: 14, B: 4}
+    found = end_after(reader, start, ReadMinRows(int(fewest)))
+    assert found == ({A: 14, B: 4} if is_enough else start)
+    assert bool(clock.sleeps) is not is_enough
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        ({}, {A: 3}, [("t", 0, 0, 3)]),
+        ({A: 3}, {A: 3}, []),
+        ({A: 3}, {A: 4, B: 2}, [("t", 0, 3, 4), ("t", 1, 0, 2)]),
+    ],
+)
+def test_the_ranges_of_a_micro_batch(start: Offsets, end: Offsets, expected: list[Any]) -> None:
+    for fails in ("true", "false"):
+        reader, _ = made(failOnDataLoss=fails)
+        assert ranges_of(reader.partitions(to_json(start), to_json(end))) == expected
+
+
+@pytest.mark.parametrize("starting", ["latest", "earliest"])
+def test_only_the_first_micro_batch_of_a_query_that_starts_at_the_end_is_empty(starting: str) -> None:
+    reader, topics = made(startingOffsets=starting)
+    topics.starting = lambda logs: {A: 5, B: 4}  # type: ignore[method-assign]
+    start = from_json(reader.initialOffset())
+    first = end_after(reader, start)
+    assert first == (start if starting == "latest" else {A: 10, B: 4})
+    assert end_after(reader, start) == {A: 10, B: 4}
+    resumed, _ = made(startingOffsets=starting)
+    assert end_after(resumed, start) == {A: 10, B: 4}, "one that goes on from a checkpoint does not start"
+
+
+def test_all_that_was_made_anew_is_told_once() -> None:
+    reader, topics = made()
+    ids = {"t": ID, "a": ID}
+    logs = topics.logs
+    topics.logs = lambda: logs()._replace(topic_ids=dict(ids))  # type: ignore[method-assign]
+    end_after(reader, {A: 2, B: 0})
+    ids.update(t=OTHER_ID, a=OTHER_ID, new=ID)
+    with pytest.raises(DataLossError, match=r"lost: the topic a was deleted and made anew; the topic t was deleted"):
+        end_after(reader, {A: 2, B: 0})
+    assert end_after(reader, {A: 2, B: 0}) == {A: 10, B: 4}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -24,7 +25,7 @@ from ottla.spark.connect.change_source import (
     SnapshotPartition,
 )
 from ottla.spark.connect.database import DatabaseError
-from ottla.spark.connect.pgoutput import Column, Relation
+from ottla.spark.connect.pgoutput import Begin, Column, Delete, Insert, Relation
 from ottla.spark.connect.replication_slot import ChangesLostError, PublishedTable, SlotState
 
 OPTIONS = ChangeOptions("postgresql://h/db", "s", "p", max_changes=10, poll_interval_ms=0)
@@ -236,3 +237,126 @@ def test_rows_are_handed_over_in_batches(monkeypatch: pytest.MonkeyPatch, slot: 
     monkeypatch.setattr(change_source, "_BATCH_ROWS", 1)
     batches = list(ChangeStreamReader(OPTIONS).read(SnapshotPartition(TABLE, 7)))
     assert [batch.num_rows for batch in batches] == [1, 1]
+
+
+class Clock:
+    """Moves only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.sleeps: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.sleeps.append(seconds)
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "sleeps"),
+    [
+        (0, []),
+        (125, [0.125]),
+        (250, [0.25]),
+        (500, [0.25, 0.25]),
+        (625, [0.25, 0.25, 0.125]),
+    ],
+)
+def test_how_long_an_idle_database_is_left_alone(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch, interval_ms: int, sleeps: list[float]
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(change_source, "time", clock)
+    monkeypatch.setattr(change_source, "_IDLE_WAIT_S", 0.25)
+    reader = ChangeStreamReader(OPTIONS._replace(poll_interval_ms=interval_ms))
+    assert end_after(reader, 100) == 100
+    assert (len(slot.peeks), clock.sleeps) == (1, []), "the first look is at once"
+    slot.commits = [150]
+    while end_after(reader, 100) == 100:
+        assert len(slot.peeks) == 1
+    assert (len(slot.peeks), clock.sleeps) == (2, sleeps)
+    assert end_after(reader, 150) == 150
+    assert clock.sleeps == sleeps, "where changes came it is looked again at once"
+    clock.now_s += 3600
+    assert end_after(reader, 150) == 150
+    assert clock.sleeps == sleeps, "it was long enough ago"
+
+
+def test_rows_of_changes_have_these_columns() -> None:
+    assert CHANGE_SCHEMA.simpleString() == (
+        "struct<op:string,schema:string,table:string,key:string,before:string,after:string,lsn:bigint,seq:int,"
+        "xid:bigint,committed_at:timestamp>"
+    )
+    assert PostgresChangeSource.name() == "ottla_changes"
+    source = PostgresChangeSource(OPTIONS.spark_options())
+    assert source.schema() == CHANGE_SCHEMA
+    reader: Any = source.streamReader(CHANGE_SCHEMA)
+    assert type(reader) is ChangeStreamReader and reader._options == OPTIONS
+    assert type(reader.getDefaultReadLimit()) is ReadAllAvailable
+
+
+def test_what_a_source_is_told_by_its_options() -> None:
+    assert OPTIONS.spark_options() == {
+        "url": "postgresql://h/db",
+        "slot": "s",
+        "publication": "p",
+        "tables": "[]",
+        "snapshot": "true",
+        "pollIntervalMs": "0",
+        "maxChanges": "10",
+    }
+    assert ChangeOptions("u", "s", "p") == ChangeOptions("u", "s", "p", (), True, 500, 100_000)
+    assert ChangeOptions.parse({"url": "u", "slot": "s", "publication": "p", "snapshot": "no"}).snapshot is False
+
+
+def test_positions_as_they_stand_in_a_checkpoint() -> None:
+    assert ChangePosition(0x1_0000_0010, True).to_json() == {"lsn": "1/10", "snapshot": "pending"}
+    assert ChangePosition(5, False).to_json() == {"lsn": "0/5", "snapshot": "done"}
+    for offset in ({"lsn": "0/1"}, {"snapshot": "done"}, {}):
+        with pytest.raises(DatabaseError, match="is no position in a log: this checkpoint is that of another source"):
+            ChangePosition.from_json(offset)
+
+
+def test_rows_of_a_snapshot_and_of_the_log(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def messages(upto_lsn: int) -> list[Any]:
+        asked.append(upto_lsn)
+        noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+        early, late = (Begin(lsn, noon, 7) for lsn in (90, 140))
+        return [TABLE.relation, early, Insert(1, ("0", "x")), late, Insert(1, ("1", "a")), Delete(1, ("1", None), None)]
+
+    slot.messages = messages  # type: ignore[attr-defined]
+    slot.primary_keys = dict  # type: ignore[attr-defined]
+    reader = ChangeStreamReader(OPTIONS)
+    (batch,) = reader.read(LogPartition(100, 150))
+    common = {
+        "schema": "public",
+        "table": "t",
+        "key": '{"id":1}',
+        "before": None,
+        "lsn": 140,
+        "xid": 7,
+        "committed_at": datetime(2026, 1, 2, 12, tzinfo=UTC),
+    }
+    assert asked == [150]
+    assert batch.to_pylist() == [
+        {"op": "insert", "after": '{"id":1,"name":"a"}', "seq": 0, **common},
+        {"op": "delete", "after": None, "seq": 1, **common},
+    ]
+    (snapshot,) = reader.read(SnapshotPartition(TABLE, 9))
+    row = snapshot.to_pylist()[0]
+    assert datetime(2026, 1, 1, tzinfo=UTC) < row.pop("committed_at")
+    assert row == {
+        "op": "snapshot",
+        "schema": "public",
+        "table": "t",
+        "key": '{"id":1}',
+        "before": None,
+        "after": '{"id":1,"name":"a"}',
+        "lsn": 9,
+        "seq": 0,
+        "xid": None,
+    }

@@ -242,3 +242,131 @@ def test_times_are_compared_in_utc() -> None:
     noon = datetime(2026, 1, 1, 12)
     assert _utc_text(noon) == _utc_text(noon.replace(tzinfo=UTC)) == "2026-01-01T12:00:00.000000+00:00"
     assert _utc_text(noon.replace(tzinfo=timezone(timedelta(hours=2)))) == "2026-01-01T10:00:00.000000+00:00"
+
+
+class Clock:
+    """Moves only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.sleeps: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.sleeps.append(seconds)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(table_source, "time", made)
+    monkeypatch.setattr(table_source, "_IDLE_WAIT_S", 0.25)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "sleeps"),
+    [(0, []), (125, [0.125]), (250, [0.25]), (500, [0.25, 0.25]), (625, [0.25, 0.25, 0.125])],
+)
+def test_how_long_an_idle_table_is_left_alone(
+    reader_of: Any, clock: Clock, interval_ms: int, sleeps: list[float]
+) -> None:
+    server = Server([])
+    reader = reader_of(server, options_of(BY_NUMBER, poll_interval_ms=interval_ms))
+    start = Position().to_json()
+    assert reader.latestOffset(start, ReadAllAvailable()) == start
+    assert (server.noted, clock.sleeps) == (0, [])
+    server.insert((1, moment(1)))
+    while (end := reader.latestOffset(start, ReadAllAvailable())) == start:
+        assert server.noted == 0
+    assert (Position.from_json(end), clock.sleeps) == (Position(1), sleeps)
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    clock.now_s += 3600
+    server.insert((2, moment(2)))
+    assert Position.from_json(reader.latestOffset(end, ReadAllAvailable())) == Position(2)
+    assert clock.sleeps == sleeps
+
+
+def test_who_reads_what_is_there_waits_for_those_who_write(reader_of: Any, clock: Clock) -> None:
+    server = Server([(1, moment(1))])
+    server.busy = 1
+    reader = reader_of(server, options_of(BY_NUMBER))
+    sleep = clock.sleep
+
+    def slept(seconds: float) -> None:
+        sleep(seconds)
+        server.busy = len(clock.sleeps) < 3
+
+    clock.sleep = slept  # type: ignore[method-assign]
+    reader.prepareForTriggerAvailableNow()
+    assert clock.sleeps == [0.25] * 3
+    assert Position.from_json(reader.latestOffset(Position().to_json(), ReadAllAvailable())) == Position(1)
+
+
+def test_what_a_table_source_is_told_by_its_options() -> None:
+    assert options_of(BY_BOTH, delay_ms=7).spark_options() == {
+        "url": "postgresql://h/d",
+        "table": "t",
+        "delayMs": "7",
+        "pollIntervalMs": "1000",
+        "maxRows": "100000",
+        "waitForWriters": "true",
+        "incrementing": "id",
+        "timestamp": "at",
+    }
+    assert options_of(BY_NUMBER) == TableOptions("postgresql://h/d", "t", BY_NUMBER, 0, 1000, 100_000, True)
+    assert TableOptions.parse({"url": "u", "table": "t", "waitforwriters": "no"}).wait_for_writers is False
+    assert set(options_of(Order(None, None)).spark_options()).isdisjoint({"incrementing", "timestamp"})
+
+
+POSITIONS = (
+    [Position(), Position(0), Position(3), Position(4)],
+    [
+        Position(),
+        Position(None, "2026-01-01T00:00:00.000000+00:00"),
+        Position(0, "2026-01-01T00:00:00.000000+00:00"),
+        Position(9, "2026-01-01T00:00:00.000000+00:00"),
+        Position(1, "2026-01-01T00:00:00.000001+00:00"),
+    ],
+)
+
+
+@pytest.mark.parametrize("ordered", POSITIONS)
+def test_which_position_is_before_which(ordered: list[Position]) -> None:
+    for number, first in enumerate(ordered):
+        for other, second in enumerate(ordered):
+            assert first.is_before(second) is (number < other)
+        assert Position.from_json(first.to_json()) == first
+    assert Position(3, "x").to_json() == {"incrementing": 3, "timestamp": "x"}
+
+
+@pytest.mark.parametrize(
+    ("order", "position", "after", "up_to"),
+    [
+        (BY_NUMBER, Position(), ('"id" IS NOT NULL', ()), ("FALSE", ())),
+        (BY_BOTH, Position(), ('"at" IS NOT NULL AND "id" IS NOT NULL', ()), ("FALSE", ())),
+        (BY_NUMBER, Position(0), ('"id" > %s', (0,)), ('"id" <= %s', (0,))),
+        (
+            BY_TIME,
+            Position(None, "2026-01-01T00:00:00.000000+00:00"),
+            ('"at" > %s', ("2026-01-01T00:00:00.000000",)),
+            ('"at" <= %s', ("2026-01-01T00:00:00.000000",)),
+        ),
+        (
+            BY_BOTH,
+            Position(7, "x+00:00"),
+            ('"at" >= %s AND ("at" > %s OR "id" > %s)', ("x", "x", 7)),
+            ('"at" <= %s AND ("at" < %s OR "id" <= %s)', ("x", "x", 7)),
+        ),
+    ],
+)
+def test_conditions_for_rows_after_and_up_to_a_position(
+    order: Order, position: Position, after: tuple[str, Any], up_to: tuple[str, Any]
+) -> None:
+    assert order.after(position, STANDARD) == Condition(*after)
+    assert order.up_to(position, STANDARD) == Condition(*up_to)
+    both = order.after(position, STANDARD).also(order.up_to(position, STANDARD))
+    assert both == Condition(f"({after[0]}) AND ({up_to[0]})", (*after[1], *up_to[1]))

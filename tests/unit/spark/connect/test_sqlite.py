@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import datetime
 import sqlite3
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
+
+from pyspark.sql.types import DecimalType, FloatType, StringType, StructType  # noqa: E402
 
 from ottla.spark.connect.batch_progress import Progress  # noqa: E402
 from ottla.spark.connect.column_types import TableColumn  # noqa: E402
@@ -148,3 +152,99 @@ def test_rows_are_counted_over_all_batches(max_rows: int | None, is_fine: bool) 
 )
 def test_passwords_are_not_shown(url: str, shown: str) -> None:
     assert without_password(url) == shown
+
+
+def test_readers_go_on_while_a_batch_is_written(database: SqliteDatabase) -> None:
+    with database.transaction(read_only=True) as session:
+        assert session.count("SELECT count(*) FROM pragma_journal_mode WHERE journal_mode = 'delete'") == 1
+    with database.transaction() as session:
+        session.run("CREATE TABLE t (a INTEGER)")
+    assert rows_of(database, "PRAGMA journal_mode") == [("wal",)]
+    with database.transaction() as writer:
+        writer.run("INSERT INTO t VALUES (1)")
+        with database.transaction(read_only=True) as first, database.transaction(read_only=True) as second:
+            assert first.count("SELECT count(*) FROM t") == second.count("SELECT count(*) FROM t") == 0
+    assert rows_of(database, "SELECT a FROM t") == [(1,)]
+
+
+def test_a_writer_has_the_file_for_itself_from_the_beginning(database: SqliteDatabase) -> None:
+    def begin() -> None:
+        with closing(sqlite3.connect(database.path, timeout=0, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+
+    with database.transaction(), pytest.raises(sqlite3.OperationalError, match="locked"):
+        begin()
+    with database.transaction(read_only=True):
+        begin()
+
+
+def test_how_long_another_writer_is_waited_for(database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, object]] = []
+    connect: Any = sqlite3.connect
+
+    def noted(path: Path, **options: Any) -> Any:
+        asked.append(options)
+        return connect(path, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", noted)
+    with database.transaction():
+        pass
+    assert asked == [{"timeout": 600, "isolation_level": None}]
+
+
+def test_a_new_table_has_the_columns_and_the_key(database: SqliteDatabase) -> None:
+    schema = StructType().add("k", StringType()).add("n", DecimalType(5, 2)).add("f", FloatType())
+    with database.transaction() as session:
+        for keys in (["k", "n"], []):
+            session.create_table("t", schema, keys)
+        session.create_table("u", schema, [])
+        assert session.unique_keys("t") == [{"k", "n"}, {"k", "n"}]
+        assert session.unique_keys("u") == []
+        assert session.change_converters("t") == {}
+    assert [row[1:3] for row in rows_of(database, "PRAGMA table_info(t)")] == [
+        ("k", "TEXT"),
+        ("n", "TEXT"),
+        ("f", "REAL"),
+    ]
+    assert database.shown_url == f"sqlite:{database.path}"
+
+
+def test_a_statement_is_run_for_each_row_and_once_without_any(database: SqliteDatabase) -> None:
+    with database.transaction() as session:
+        session.run("CREATE TABLE t (a INTEGER)")
+        session.run("INSERT INTO t VALUES (1)")
+        session.run("INSERT INTO t VALUES (?)", [])
+        session.run("INSERT INTO t VALUES (?)", [(2,), (3,)])
+        assert session.count("SELECT sum(a) FROM t") == 6
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "stored"),
+    [
+        (Decimal("1E+3"), pa.decimal128(10, 0), "1000"),
+        (Decimal("0.0000001"), pa.decimal128(10, 7), "0.0000001"),
+        (datetime.datetime(2024, 1, 2, 3, 4, 5, 6), pa.timestamp("us"), "2024-01-02 03:04:05.000006"),
+        (
+            datetime.datetime(2024, 1, 2, tzinfo=datetime.UTC),
+            pa.timestamp("us", "UTC"),
+            "2024-01-02 00:00:00.000000+00:00",
+        ),
+        (datetime.date(2024, 1, 2), pa.date64(), "2024-01-02"),
+        (True, pa.bool_(), 1),
+        (1.5, pa.float64(), 1.5),
+        ("x", pa.string(), "x"),
+    ],
+)
+def test_how_a_value_is_stored(database: SqliteDatabase, value: object, kind: Any, stored: object) -> None:
+    with database.transaction() as session:
+        session.run("CREATE TABLE t (a)")
+        session.append("t", ["a"], [pa.record_batch([pa.array([value, None], kind)], names=["a"])])
+    assert rows_of(database, "SELECT a FROM t") == [(stored,), (None,)]
+
+
+def test_an_open_transaction_of_a_caller_that_fails_leaves_nothing(database: SqliteDatabase) -> None:
+    with pytest.raises(DatabaseError, match=r"^sqlite:.*x\.db: near"), database.transaction() as session:
+        session.run("CREATE TABLE t (a INTEGER)")
+        session.run("nonsense")
+    with database.transaction() as session:
+        assert session.columns("t") is None
