@@ -13,7 +13,9 @@ _MAX_INT64: Final = (1 << 63) - 1
 
 
 def check_end(buf: bytes, pos: int, last_delta: int, header: BatchHeader) -> None:
-    if pos != len(buf):
+    if pos > len(buf):
+        raise_cut_short()
+    if pos < len(buf):
         raise CorruptBatchError(f"{len(buf) - pos} bytes are left after the last of {header.record_count} records")
     if last_delta > header.last_offset_delta:
         raise CorruptBatchError(

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.base.errors import CorruptBatchError, ErrorCode, InvalidRecordError
-from ottla.records.batch import BatchHeader, pack_batch, read_header
+from ottla.records.batch import HEADER_SIZE, BatchHeader, pack_batch, read_header
 from ottla.records.builder import NewRecord, build_batch, encode_record
 from ottla.records.compression import Codec, compress
-from ottla.records.reader import Record, read_records, validate_records
+from ottla.records.reader import Record, RecordsInfo, read_records, validate_records
 from ottla.records.scan import read_payload, scan_payload
 from ottla.records.varint import encode_varint
 
@@ -35,6 +37,7 @@ def record_of(body: bytes) -> bytes:
 
 GOOD = encode_record(0, 0, b"key", b"value", [("h", b"x")])
 START = b"\x00\x00\x00"  # attributes, timestamp delta, offset delta
+NO_KEY = "Compacted topic cannot accept message without key."
 ENDLESS = b"\xff" * 12
 
 HOSTILE = {
@@ -214,3 +217,111 @@ class TestRules:
         with pytest.raises(InvalidRecordError) as refused:
             validate_records(data, read_header(data))
         assert [index for index, _ in refused.value.record_errors] == [1]
+
+    @pytest.mark.parametrize(
+        ("rows", "rules", "code", "errors"),
+        [
+            ([(b"k", 5), (b"k", 9), (b"k", 9)], {}, None, (9, 1)),
+            ([(b"k", 5), (b"k", 4)], {"min_timestamp": 4, "max_timestamp": 5, "keys_required": True}, None, (5, 0)),
+            ([(b"k", -1), (b"k", -1)], {"min_timestamp": 4, "max_timestamp": 5}, None, (-1, 0)),
+            ([(b"k", -1), (b"k", 4)], {"min_timestamp": 4}, None, (4, 1)),
+            ([(None, 5), (b"", 5)], {}, None, (5, 0)),
+            (
+                [(None, 5), (b"", 5), (None, 5)],
+                {"keys_required": True},
+                ErrorCode.INVALID_RECORD,
+                [(0, NO_KEY), (2, NO_KEY)],
+            ),
+            (
+                [(None, 3), (b"k", 6), (None, 5)],
+                {"keys_required": True, "min_timestamp": 4, "max_timestamp": 5},
+                ErrorCode.INVALID_TIMESTAMP,
+                [
+                    (0, NO_KEY),
+                    (0, "timestamp 3 is outside the accepted range"),
+                    (1, "timestamp 6 is outside the accepted range"),
+                    (2, NO_KEY),
+                ],
+            ),
+            (
+                [(b"k", 3), (b"k", -2)],
+                {"min_timestamp": 0},
+                ErrorCode.INVALID_TIMESTAMP,
+                [(1, "timestamp -2 is outside the accepted range")],
+            ),
+        ],
+        ids=range(8),
+    )
+    def test_all_that_is_wrong_with_the_records_of_a_batch(
+        self, rows: list[tuple[bytes | None, int]], rules: dict[str, Any], code: ErrorCode | None, errors: Any
+    ) -> None:
+        data = build_batch([(key, b"v", (), time) for key, time in rows], base_offset=40)
+        if code is None:
+            newest, index = errors
+            size = len(data) - HEADER_SIZE
+            assert validate_records(data, read_header(data), **rules) == RecordsInfo(newest, 40 + index, size)
+            return
+        with pytest.raises(InvalidRecordError) as refused:
+            validate_records(data, read_header(data), **rules)
+        assert (refused.value.code, refused.value.record_errors) == (code, errors)
+        index, told = errors[0]
+        assert str(refused.value).endswith(f"record {index}: {told}")
+
+    def test_the_offsets_that_are_missing_are_named(self) -> None:
+        records = b"".join(encode_record(delta, 0, b"a", b"1") for delta in (1, 2, 3))
+        with pytest.raises(InvalidRecordError) as refused:
+            data = batch_of(records, 3, 3, base_offset=7)
+            validate_records(data, read_header(data))
+        expected = [(index, f"offset {8 + index} where {7 + index} is due") for index in range(3)]
+        assert (refused.value.code, refused.value.record_errors) == (ErrorCode.INVALID_RECORD, expected)
+
+    def test_records_of_the_log_have_its_time_and_the_first_of_them_counts(self) -> None:
+        data = build_batch(self.records, log_append_time_ms=5)
+        assert validate_records(data, read_header(data), max_timestamp=4)[:2] == (5, 0)
+
+    def test_the_uncompressed_size_is_limited(self) -> None:
+        data = build_batch(self.records, codec=Codec.GZIP)
+        header = read_header(data)
+        size = len(read_payload(data, header))
+        assert validate_records(data, header, max_uncompressed=size).uncompressed_size == size
+        with pytest.raises(CorruptBatchError, match="larger than"):
+            validate_records(data, header, max_uncompressed=size - 1)
+
+
+@pytest.mark.parametrize(
+    ("payload", "count", "last_offset_delta", "words"),
+    [
+        (GOOD, 1, 0, None),
+        (GOOD, 1, 5, None),
+        (GOOD, 1, -1, "a record has the offset delta 0, the last of the batch is -1"),
+        (GOOD + b"\0", 1, 0, "1 bytes are left after the last of 1 records"),
+        (encode_record(3, 0, b"k", b"v"), 1, 2, "a record has the offset delta 3, the last of the batch is 2"),
+        (GOOD * 2, 2, 1, "the offset delta 0 of a record does not follow 0"),
+        (GOOD[:-1], 1, 0, "the records end within a record"),
+        (bytes(13), 2, 1, "2 records cannot be in 13 bytes"),
+        (b"", -1, 0, "-1 records cannot be in 0 bytes"),
+        (record_of(START + b"\x03\x01\x00"), 1, 0, "the key of a record has a negative length"),
+        (record_of(START + b"\x01\x03\x00"), 1, 0, "the value of a record has a negative length"),
+    ],
+)
+def test_what_is_wrong_is_said(payload: bytes, count: int, last_offset_delta: int, words: str | None) -> None:
+    data = batch_of(payload, count, last_offset_delta)
+    if words is None:
+        assert len(read_records(data)) == len(keys_of(data)) == count
+        return
+    with pytest.raises(CorruptBatchError) as refused:
+        read_records(data)
+    assert str(refused.value).endswith(words)
+    if payload != GOOD[:-1]:
+        with pytest.raises(CorruptBatchError) as refused:
+            keys_of(data)
+        assert str(refused.value).endswith(words)
+
+
+def test_seven_bytes_are_the_least_a_record_takes() -> None:
+    smallest = record_of(START + b"\x01\x01\x00")
+    assert len(smallest) == 7
+    rows = [record_of(b"\x00\x00" + encode_varint(delta) + b"\x01\x01\x00") for delta in range(3)]
+    assert len(read_records(batch_of(b"".join(rows), 3))) == 3
+    with pytest.raises(CorruptBatchError, match="3 records cannot be in 14 bytes"):
+        read_records(batch_of(b"".join(rows[:2]), 3))
