@@ -218,3 +218,60 @@ def test_whoever_reads_a_range_is_not_given_another_one() -> None:
     assert told.consumer["max.partition.fetch.bytes"] == "7"
     assert plain.consumer["max.partition.fetch.bytes"] == str(4 << 20)
     assert told.fail_on_data_loss is False
+
+
+@pytest.fixture
+def exact(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """Polls take a time that adds up without rounding."""
+    monkeypatch.setattr(range_reader, "_POLL_S", 0.125)
+    return broker
+
+
+def test_a_silent_broker_is_asked_once_a_second_and_not_for_ever(exact: Broker) -> None:
+    exact.silent = {A}
+    assert read(OffsetRange(A, 2, 8), fail=False) == []
+    assert (exact.asked, exact.polls, exact.now_s) == ([A] * 4, 41, 105.125)
+
+
+def test_what_moves_is_waited_for_anew(exact: Broker) -> None:
+    """Each record comes after a silence in which it is looked once at what has become of the log."""
+    sent = exact.poll_arrow
+    silences = [0] * 3
+
+    def poll_arrow(timeout_s: float, *, columns: Sequence[str]) -> Any:
+        at = exact.positions[A]
+        if silences[at] < 16:
+            silences[at] += 1
+            exact.silent = {A}
+        else:
+            exact.silent = set()
+        return sent(timeout_s, columns=columns)
+
+    exact.poll_arrow = poll_arrow  # type: ignore[method-assign]
+    exact.per_poll = 1
+    assert read(OffsetRange(A, 0, 3)) == of(A, range(3))
+    assert (exact.asked, exact.now_s) == ([A] * 3, 106.0)
+
+
+def test_small_ranges_are_waited_for_a_second_together(exact: Broker) -> None:
+    exact.silent = {B}
+    assert sorted(read(OffsetRange(A, 0, 3), OffsetRange(B, 0, 3), fail=False)) == of(A, range(3))
+    assert exact.assigned == [[A, B], [B]]
+    # Five polls until A has no more, eight that bring nothing, and those for B alone.
+    assert (exact.polls, exact.now_s, exact.asked) == (5 + 8 + 41, 106.125, [B] * 4)
+
+
+def test_an_offset_that_is_gone_is_looked_at_without_waiting(exact: Broker) -> None:
+    exact.bounds[A] = (5, 20)
+    assert read(OffsetRange(A, 2, 8), fail=False) == of(A, range(5, 8))
+    assert (exact.asked, exact.polls, exact.now_s) == ([A], 2, 100.0)
+
+
+def test_what_a_partition_is_shown_as() -> None:
+    made = RangePartition([OffsetRange(A, 0, 1), OffsetRange(C, 5, 6)])
+    assert made.value == "t-0, t-2"
+    assert made.ranges == (OffsetRange(A, 0, 1), OffsetRange(C, 5, 6))
+
+
+def test_settings_may_be_secret_and_are_not_shown() -> None:
+    assert "secret" not in repr(RangeReader({"sasl.password": "secret"}, COLUMNS, 1, True))
