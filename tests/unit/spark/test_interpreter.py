@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
+from ottla.spark import interpreter
 from ottla.spark.interpreter import without_archives
 from tests.waiting import PATIENCE_S
 
@@ -103,3 +105,75 @@ def test_the_daemon_loads_what_its_forks_use_and_starts_no_threads(
         check=True,
     )
     assert done.stdout.split() == ["1", *loaded.split()]
+
+
+@pytest.fixture
+def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_NUM_THREADS", "JE_ARROW_MALLOC_CONF"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+SINK, ADMIN = "ottla.spark.sink", "ottla.client.sync.admin.admin"
+CLIENTS = ["ottla.client.sync.consumer.consumer", "ottla.client.sync.producer.producer"]
+
+
+@pytest.mark.parametrize(
+    ("module", "needed"),
+    [
+        ("pyspark.worker", [SINK, ADMIN, *CLIENTS]),
+        ("pyspark.sql.worker.write_into_data_source", [SINK]),
+        ("pyspark.sql.worker.commit_data_source_write", [SINK, ADMIN]),
+        ("pyspark.sql.worker.python_streaming_sink_runner", [SINK, ADMIN]),
+        ("pyspark.sql.worker.plan_data_source_read", []),
+    ],
+)
+def test_what_the_daemon_loads_for_each_kind_of_fork(
+    module: str, needed: list[str], without_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = pytest.importorskip("ottla.spark.worker_daemon", reason="pip install 'ottla[spark]'")
+    loaded: list[str] = []
+    monkeypatch.setattr(daemon, "import_module", loaded.append)
+    daemon.load_worker(module)
+    assert loaded == [*needed, module]
+    assert (os.environ["OMP_NUM_THREADS"], os.environ["JE_ARROW_MALLOC_CONF"]) == ("1", "background_thread:false")
+    for name, text in (("OMP_NUM_THREADS", "2"), ("JE_ARROW_MALLOC_CONF", "background_thread:true")):
+        with pytest.MonkeyPatch.context() as asked:
+            asked.setenv(name, text)
+            loaded.clear()
+            daemon.load_worker(module)
+            assert loaded == needed, "who asks for threads has them in the forks"
+            assert os.environ[name] == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "started"),
+    [
+        (["-m", "pyspark.daemon", "pyspark.worker"], ["-m", "ottla.spark.worker_daemon", "pyspark.worker"]),
+        (["-m", "pyspark.daemon"], ["-m", "ottla.spark.worker_daemon"]),
+        (["-m", "pyspark.worker", "pyspark.daemon"], ["-m", "pyspark.worker", "pyspark.daemon"]),
+        (["x", "-m", "pyspark.daemon"], ["x", "-m", "pyspark.daemon"]),
+        ([], []),
+    ],
+)
+def test_what_the_command_becomes(arguments: list[str], started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    became: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(os, "execv", lambda path, arguments: became.append((path, arguments)))
+    monkeypatch.setattr(sys, "argv", ["ottla-spark-python", *arguments])
+    monkeypatch.setattr(sys, "path", ["/x", INSTALLED])
+    monkeypatch.setenv("PYTHONPATH", joined(*ARCHIVES, "/mine"))
+    interpreter.main()
+    assert became == [(sys.executable, [sys.executable, *started])]
+    assert os.environ["PYTHONPATH"] == "/mine"
+
+
+def test_where_the_command_is_not_installed_this_python_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path / name))
+    (tmp_path / "scripts").mkdir()
+    assert interpreter.find_interpreter() == sys.executable
+    command = tmp_path / "scripts" / "ottla-spark-python"
+    command.mkdir()
+    assert interpreter.find_interpreter() == sys.executable, "that is no file"
+    command.rmdir()
+    command.touch()
+    assert interpreter.find_interpreter() == str(command)
