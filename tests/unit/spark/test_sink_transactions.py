@@ -208,6 +208,55 @@ def test_a_group_of_somebody_else_is_left_alone(admin: ScriptedAdmin) -> None:
         commit_batch({}, BATCH, results(0))
 
 
+class Asked:
+    """An admin client that answers with these offsets of any group, and notes how it was asked."""
+
+    def __init__(self, *offsets: int) -> None:
+        self._offsets = offsets
+        self.asked: list[tuple[object, ...]] = []
+
+    def list_group_offsets(self, groups: Sequence[str], **how: bool) -> dict[str, dict[TopicPartition, Any]]:
+        self.asked.append((*groups, how))
+        return {group: {TopicPartition(f"t{at}", 0): OffsetAndMetadata(at) for at in self._offsets} for group in groups}
+
+
+@pytest.mark.parametrize(("offsets", "marker"), [((), -1), ((0,), 0), ((3, 9, 5), 9)])
+def test_the_marker_of_a_task_is_read_once_its_transactions_are_over(
+    monkeypatch: pytest.MonkeyPatch, offsets: tuple[int, ...], marker: int
+) -> None:
+    admin = Asked(*offsets)
+    monkeypatch.setattr(sink_transactions, "admin_for", lambda settings: admin)
+    assert sink_transactions._marker({}, "sink-3") == marker
+    assert admin.asked == [("sink-3", {"require_stable": True})]
+
+
+def test_the_latest_plan_is_the_one_that_counts(admin: ScriptedAdmin) -> None:
+    """A group has one for each topic that the first row of a batch ever went to."""
+    for topic, number in (("a", 3), ("b", 9), ("c", 5)):
+        metadata = json.dumps({"tasks": 1, "run": "run-0"})
+        admin.offsets.setdefault("sink", {})[TopicPartition(topic, 0)] = OffsetAndMetadata(number, metadata=metadata)
+    with pytest.raises(SinkFencedError, match="batch 9 of sink has been written, and now batch 7 comes"):
+        commit_batch({}, BATCH, results(0))
+
+
+@pytest.mark.parametrize(
+    "metadata", ["", "mine", "[]", "5", "{}", '{"tasks": 1}', '{"run": "r"}', '{"tasks": "x", "run": "r"}']
+)
+def test_what_is_no_plan(admin: ScriptedAdmin, metadata: str) -> None:
+    admin.offsets["sink"] = {TopicPartition("t", 0): OffsetAndMetadata(3, metadata=metadata)}
+    with pytest.raises(SinkFencedError, match="the consumer group sink is in use by something else than this sink"):
+        commit_batch({}, BATCH, results(0))
+    assert admin.asked == []
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(1, 1), (2, 0)])
+def test_another_producer_or_epoch_is_another_owner(admin: ScriptedAdmin, producer_id: int, epoch: int) -> None:
+    admin.described = {"sink-0": Described(1, 0), "sink-1": Described(producer_id, epoch)}
+    with pytest.raises(SinkFencedError, match="the transaction of sink-1 cannot be committed"):
+        commit_batch({}, BATCH, results(0, 1))
+    assert admin.asked == []
+
+
 # Giving up
 
 
