@@ -19,6 +19,23 @@ def test_headers_come_only_if_asked_for() -> None:
     assert source_schema(include_headers=True).names == [*PLAIN, "headers"]
 
 
+def test_columns_have_the_types_of_sparks_own_source() -> None:
+    assert source_schema(include_headers=True).simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    found = source_columns(source_schema(include_headers=False)).arrow_schema
+    assert [str(kind) for kind in found.types] == [
+        "binary",
+        "binary",
+        "string",
+        "int32",
+        "int64",
+        "timestamp[us, tz=UTC]",
+        "int32",
+    ]
+
+
 def test_a_query_may_ask_for_some_columns_in_its_own_order() -> None:
     wanted = StructType([source_schema(include_headers=False)[name] for name in ("offset", "key")])
     found = source_columns(wanted)

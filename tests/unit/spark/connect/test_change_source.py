@@ -311,6 +311,13 @@ def test_what_a_source_is_told_by_its_options() -> None:
     assert ChangeOptions.parse({"url": "u", "slot": "s", "publication": "p", "snapshot": "no"}).snapshot is False
 
 
+def test_how_far_the_log_may_grow_and_how_many_rows_a_batch_has(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MARK_AFTER_BYTES == 16_777_216
+    monkeypatch.setattr(slot, "rows", lambda table: [("1", "a")] * 5_001)
+    batches = ChangeStreamReader(OPTIONS).read(SnapshotPartition(TABLE, 7))
+    assert [batch.num_rows for batch in batches] == [5_000, 1]
+
+
 def test_positions_as_they_stand_in_a_checkpoint() -> None:
     assert ChangePosition(0x1_0000_0010, True).to_json() == {"lsn": "1/10", "snapshot": "pending"}
     assert ChangePosition(5, False).to_json() == {"lsn": "0/5", "snapshot": "done"}

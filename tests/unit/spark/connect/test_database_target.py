@@ -124,3 +124,92 @@ def test_a_database_that_is_not_there_is_not_made() -> None:
     assert sink(database).obstacle_to_move() is None
     sink(database).flow_moved(SimpleNamespace(sink_id="s"))  # type: ignore[arg-type]
     assert (database.read_only, database.noted) == ([], [])
+
+
+def test_a_target_that_is_told_nothing() -> None:
+    database: Any = Database()
+    target = Target(database, "t")
+    assert (target.mode, target.keys, target.create, target.accept_new_checkpoint) == ("append", (), False, False)
+    assert (target.staging, target.staging_rows) == ("auto", 50_000)
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "schema", "output_mode", "words"),
+    [
+        ("merge", {}, None, None, "there is no mode 'merge': it is one of append, upsert, changes, replace"),
+        (
+            "append",
+            {},
+            None,
+            "complete",
+            "mode append cannot take the rows of a flow in mode complete: use upsert or replace",
+        ),
+        ("append", {}, None, "update", "mode append cannot take the rows of a flow in mode update: use upsert"),
+        (
+            "replace",
+            {},
+            None,
+            "append",
+            "mode replace cannot take the rows of a flow in mode append: use append or upsert or changes",
+        ),
+        (
+            "changes",
+            {"keys": ("id",)},
+            None,
+            "complete",
+            "mode changes cannot take the rows of a flow in mode complete: use upsert or replace",
+        ),
+        ("upsert", {}, None, None, "mode upsert needs keys: the columns that identify a row"),
+        ("changes", {}, None, None, "mode changes needs keys: the columns that identify a row"),
+        (
+            "changes",
+            {"keys": ("id",), "create": True},
+            None,
+            None,
+            "a table cannot be created from changes: they do not tell the types of its columns",
+        ),
+        (
+            "changes",
+            {"keys": ("id",)},
+            frame_of("key", "after"),
+            None,
+            "changes come in the columns op, key, before, after, but op, before is missing",
+        ),
+        ("append", {"keys": ("x",)}, frame_of("id"), None, "the key column 'x' is missing; there is id"),
+        ("append", {"keys": ("x",)}, None, None, "the key column 'x' is missing; there is id, name, note"),
+        ("upsert", {"keys": ("name",)}, None, None, "table t needs a primary key or a unique index on exactly name"),
+        (
+            "changes",
+            {"keys": ("id", "name")},
+            None,
+            None,
+            "table t needs a primary key or a unique index on exactly id, name",
+        ),
+        ("append", {"table": "u"}, None, None, "there is no table u in db:; set create: true to make it"),
+        ("append", {}, frame_of("age"), "append", "table t has no column 'age'; it has 'id', 'name', 'note'"),
+        ("append", {"keys": ("name",)}, None, "append", None),
+        ("replace", {"keys": ("name",)}, frame_of("name"), "complete", None),
+        ("append", {"create": True}, frame_of("id"), "append", None),
+        ("changes", {"keys": ("id",)}, frame_of(*CHANGES, "lsn"), "append", None),
+        *(("upsert", {"keys": ("id",)}, frame_of("id"), mode, None) for mode in ("append", "update", "complete")),
+    ],
+)
+def test_what_a_target_takes(
+    mode: str, options: dict[str, Any], schema: StructType | None, output_mode: str | None, words: str | None
+) -> None:
+    target = Target(**{"database": Database(), "table": "t", "mode": mode, **options})
+    if words is None:
+        target.check(schema, output_mode)
+        return
+    with pytest.raises(TableSchemaError) as refusal:
+        target.check(schema, output_mode)
+    assert str(refusal.value) == words
+
+
+def test_a_database_that_is_not_there_has_to_be_asked_for() -> None:
+    database: Any = Database(exists=False)
+    with pytest.raises(TableSchemaError) as refusal:
+        Target(database, "t").check()
+    assert str(refusal.value) == "there is no database db:; set create: true to make it"
+    Target(database, "t", create=True).check(frame_of("id"), "append")
+    assert database.read_only == []
