@@ -217,6 +217,29 @@ def test_tasks_write_big_batches(
         assert (staged.made.steps, again.dropped) == (steps, 1), "nothing is staged for a batch that is there"
 
 
+@pytest.mark.parametrize(("other_query", "is_refused"), [("q", False), ("other", True)])
+def test_a_batch_that_another_driver_has_written_meanwhile_is_not_taken_over(
+    database: SqliteDatabase, other_query: str, is_refused: bool
+) -> None:
+    staged = Staged(database.path)
+    fill = staged.made.fill
+
+    def fill_slowly(frame: Frame, table: str) -> Filled:
+        BatchWriter(Target(database, "t"), "sink", other_query)(Frame(row(1, "theirs")), 0)  # type: ignore[arg-type]
+        return fill(frame, table)
+
+    staged.made.fill = fill_slowly  # type: ignore[method-assign]
+    frame = Frame(row(1, "ours"))
+    writer = BatchWriter(Target(staged, "t", staging="always"), "sink", "q")
+    if is_refused:
+        with pytest.raises(BatchRefusedError, match="another checkpoint"):
+            writer(frame, 0)  # type: ignore[arg-type]
+    else:
+        writer(frame, 0)  # type: ignore[arg-type]
+    assert staged.made.steps == ["clean", "fill", *([] if is_refused else ["drop"])]
+    assert (rows_of(database), frame.dropped) == ([(1, "theirs")], 0)
+
+
 def sink(tmp_path: Path, **values: object) -> DatabaseSink:
     given = {"url": "sqlite:x.db", "table": "t", **values}
     return DatabaseSink.from_section(Section.of(given, Place("p.yaml", 1), "sink s", directory=tmp_path))
