@@ -109,7 +109,7 @@ def test_a_report_that_says_next_to_nothing() -> None:
         reads_only_topics=False,
     )
     assert QueryProgress.parse(json.dumps(least)) == expected
-    nothing = {
+    nothing: dict[str, object] = {
         "name": None,
         "sources": [],
         "stateOperators": [{}],
