@@ -19,7 +19,7 @@ import ottla
 from ottla.base.errors import ErrorCode, InvalidConfigError, OttlaError
 from ottla.base.types import TopicPartition
 from ottla.client.errors import ClientError
-from ottla.spark.mirror import group_offsets, group_sync
+from ottla.spark.mirror import group_offsets, group_sync, target_topics
 from ottla.spark.mirror.data_source import MIRROR_FORMAT, MirrorDataSource, mirror_options
 from ottla.spark.mirror.group_offsets import MapReader
 from ottla.spark.mirror.group_sync import GroupSync, open_map
@@ -103,6 +103,36 @@ def test_copies_are_made_with_the_settings_that_describe_the_data(world: World) 
     always = {"message.timestamp.type": "CreateTime"}
     assert world.own_settings(world.copy) == {"retention.ms": "5000", "cleanup.policy": "compact", **always}
     assert world.own_settings(f"{world.copy}-other") == always
+
+
+def test_what_says_how_brokers_keep_data_is_not_copied(world: World) -> None:
+    about_data = {
+        "cleanup.policy": "compact,delete",
+        "compression.type": "lz4",
+        "delete.retention.ms": "11",
+        "max.compaction.lag.ms": "12",
+        "max.message.bytes": "13000",
+        "min.cleanable.dirty.ratio": "0.25",
+        "min.compaction.lag.ms": "5",
+        "retention.bytes": "14000",
+        "retention.ms": "15",
+        "segment.bytes": "1600000",
+        "segment.ms": "17",
+    }
+    about_brokers = {"flush.ms": "18", "index.interval.bytes": "19", "segment.jitter.ms": "20"}
+    world.create(world.west, ottla.NewTopic(world.topic, 1, configs={**about_data, **about_brokers}))
+    world.targets().ensure({world.topic: 1})
+    assert world.own_settings(world.copy) == {**about_data, "message.timestamp.type": "CreateTime"}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_PARTITIONS])
+def test_what_somebody_else_has_made_meanwhile_is_there(code: ErrorCode) -> None:
+    target_topics._check({"t": ClientError("it is", code=code)})
+    target_topics._check({})
+    lasting = ClientError("no", code=ErrorCode.POLICY_VIOLATION)
+    with pytest.raises(ClientError) as refusal:
+        target_topics._check({"t": ClientError("it is", code=code), "u": lasting})
+    assert refusal.value is lasting
 
 
 def test_copies_grow_and_never_shrink(world: World) -> None:

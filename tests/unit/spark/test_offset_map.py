@@ -132,3 +132,54 @@ def test_the_documented_format() -> None:
             decode_entry(foreign, value)
     with pytest.raises(ValueError):
         decode_entry(key, b'{"runs": []}')
+
+
+@pytest.mark.parametrize(
+    ("first_offset", "end_offset", "slot"),
+    [
+        (0, 1, "first"),
+        (0, 4096, "first"),
+        (1, 1, "0.0"),
+        (1, 2, "1.0"),
+        (2, 2, "1.0"),
+        (3, 3, "0.1"),
+        (5, 8, "3.0"),
+        (9, 10, "1.2"),
+        (100, 101, "2.12"),
+        (63, 63, "0.31"),
+        (65, 65, "0.0"),
+        (2143, 2145, "5.1"),
+        (1000, 5000, "12.0"),
+    ],
+)
+def test_the_slot_is_that_of_the_roundest_offset_that_is_reached(first_offset: int, end_offset: int, slot: str) -> None:
+    """An odd multiple of 2^k is of level k; the odd numbers are counted from 0, and 32 slots are used in turn."""
+    assert slot_of(first_offset, end_offset) == slot
+
+
+def test_records_of_the_map_have_no_more_bytes_than_they_need() -> None:
+    key = '{"topic":"übung","partition":3,"slot":"0.1"}'.encode()
+    value = '{"target_topic":"west.übung","runs":[[1,2,3],[9,5,1]]}'.encode()
+    source, target = TopicPartition("übung", 3), TopicPartition("west.übung", 3)
+    assert encode_key(source, "0.1") == key
+    assert encode_value(target, [Run(1, 2, 3), Run(9, 5, 1)]) == value
+    assert decode_entry(key, value) == Entry(source, target, "0.1", (Run(1, 2, 3), Run(9, 5, 1)))
+
+
+def test_runs_that_are_left_out_are_spread_evenly() -> None:
+    runs = [Run(number, number, 1) for number in range(63)]
+    assert thin_out(runs) == tuple(runs[::2])
+    assert thin_out(runs[:33]) == (*runs[:31], runs[32])
+    assert thin_out(runs[:32]) == tuple(runs[:32]) and thin_out([]) == ()
+
+
+def test_all_that_is_known_of_a_partition_is_looked_at_wherever_it_was_written() -> None:
+    known = OffsetMap()
+    known.add(Entry(HERE, THERE, "b", (Run(50, 25, 5), Run(70, 30, 1))))
+    known.add(Entry(HERE, THERE, "a", (Run(10, 5, 20),)))
+    translated = {10: 5, 15: 10, 29: 24, 30: 25, 49: 25, 50: 25, 54: 29, 55: 30, 69: 30, 70: 30, 71: 31, 999: 31}
+    assert {offset: known.translate(HERE, offset) for offset in translated} == translated
+    assert known.translate(HERE, 9) is None
+    other = TopicPartition("west.other", 1)
+    known.add(Entry(HERE, other, "c", (Run(0, 0, 3),)))
+    assert (known.target_of(HERE), known.translate(HERE, 9)) == (other, 3)

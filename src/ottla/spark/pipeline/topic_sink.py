@@ -18,7 +18,13 @@ from ottla.spark.pipeline.formats.value_format import SinkFormat
 from ottla.spark.pipeline.parts import Finding, FlowContext, MovedFlow
 from ottla.spark.pipeline.problems import suggestion
 from ottla.spark.pipeline.section import Section
-from ottla.spark.pipeline.topics import admin_settings, client_options, create_topic, find_missing_topics
+from ottla.spark.pipeline.topics import (
+    admin_settings,
+    client_options,
+    create_topic,
+    find_missing_topics,
+    is_client_option,
+)
 from ottla.spark.sink_options import Delivery, SinkOptions, SinkSchemaError
 from ottla.spark.sink_transactions import abort_open, end_left_over, forget_batches
 
@@ -102,7 +108,7 @@ class TopicSink:
         try:
             SinkOptions.parse(options, rows.schema, default=Delivery.EXACTLY_ONCE)
         except InvalidConfigError as e:
-            self._section.fail("kafka" if e.key.startswith(CLIENT_PREFIX) else "options", e.message)
+            self._section.fail("kafka" if is_client_option(e.key) else "options", e.message)
         except SinkSchemaError as e:
             self._section.fail("format", f"flow {flow.name}: {e}. With 'format: json' any columns can be written")
         if flow.mode == "update":

@@ -19,7 +19,7 @@ from ottla.spark.pipeline.formats.value_format import ERROR, VALUE, evaluated_on
 from ottla.spark.pipeline.parts import Finding, SinkPart
 from ottla.spark.pipeline.section import Section
 from ottla.spark.pipeline.topic_sink import TopicSink
-from ottla.spark.pipeline.topics import client_options, find_missing_topics
+from ottla.spark.pipeline.topics import client_options, find_missing_topics, is_client_option
 from ottla.spark.progress import observe_bad
 from ottla.spark.shared_environment import stream_reader
 from ottla.spark.source_schema import source_schema
@@ -118,7 +118,7 @@ class TopicSource:
         return every
 
     def _key_of(self, option: str) -> str:
-        if option.startswith(CLIENT_PREFIX):
+        if is_client_option(option):
             return "kafka"
         keys = {name: key for key, name in _STREAM_OPTIONS.items()}
         keys |= dict.fromkeys(_SELECTIONS.values(), self._selection_key)

@@ -28,6 +28,11 @@ def client_options(section: Section, known: OptionSet) -> dict[str, str]:
     return {CLIENT_PREFIX + name: text for name, text in settings.items()}
 
 
+def is_client_option(option: str) -> bool:
+    """Whether an option that is wrong is a client's setting, told with `kafka.` before it or without."""
+    return option.startswith(CLIENT_PREFIX) or option in CLIENT_SETTINGS
+
+
 def admin_settings(options: Mapping[str, str]) -> dict[str, str]:
     """What an admin client needs to know of a part's options `kafka.X`."""
     settings = {name.removeprefix(CLIENT_PREFIX): text for name, text in options.items()}

@@ -132,7 +132,7 @@ def col(name: str) -> Column:
     first, *path = name.strip("`").split(".")
     column = Column(lambda row: row[first], path[-1] if path else first)
     for key in path:
-        column = column[key].alias(key)
+        column = column.alias(key) if key == "*" else column[key].alias(key)
     return column
 
 
@@ -295,12 +295,15 @@ class Frame:
     def select(self, *chosen: Any) -> Frame:
         columns: list[Column] = []
         for one in chosen:
-            name = one if isinstance(one, str) else one.name
-            if name == "*" and not isinstance(one, str):
-                return Frame(*(one.of(row) for row in self.rows), is_streaming=self.isStreaming)
-            columns += map(col, self.columns) if name == "*" else [named(one)]
-        rows = [{column.name: column.of(row) for column in columns} for row in self.rows]
-        return Frame(*rows, columns=[column.name for column in columns], is_streaming=self.isStreaming)
+            columns += map(col, self.columns) if isinstance(one, str) and one == "*" else [named(one)]
+        rows: list[dict[str, Any]] = []
+        for row in self.rows:
+            found: dict[str, Any] = {}
+            for column in columns:
+                found |= column.of(row) if column.name == "*" else {column.name: column.of(row)}
+            rows.append(found)
+        names = list(rows[0]) if rows else [column.name for column in columns]
+        return Frame(*rows, columns=names, is_streaming=self.isStreaming)
 
     def where(self, condition: Column) -> Frame:
         rows = [row for row in self.rows if condition.of(row)]

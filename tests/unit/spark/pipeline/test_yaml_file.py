@@ -130,3 +130,118 @@ class TestSetting:
         root = read(tmp_path, self.TEXT)
         with pytest.raises(SpecError, match="'topic' must be a section"):
             set_value(root, "sinks.out.topic.x", "1")
+
+    def test_an_empty_value_is_none(self, tmp_path: Path) -> None:
+        root = read(tmp_path, self.TEXT)
+        set_value(root, "name", "")
+        assert root.take("name", str, "default") == "default"
+        assert str(root.place_of("name")) == "--set name"
+
+    @pytest.mark.parametrize("key", ["spark", "restart", "conf", "kafka", "options", "watermark"])
+    def test_sections_that_may_be_made(self, tmp_path: Path, key: str) -> None:
+        root = read(tmp_path, "name: a\n")
+        set_value(root, f"{key}.x", "1")
+        made = below(root, key)
+        assert (made.title, made.names(), made.directory) == (key, ["x"], tmp_path)
+        assert str(root.place_of(key)) == str(made.place_of("x")) == f"--set {key}.x"
+
+    def test_others_are_taken_for_keys_with_dots(self, tmp_path: Path) -> None:
+        root = read(tmp_path, self.TEXT)
+        set_value(root, "sources.in.topic", "t")
+        assert root.names()[-1] == "sources.in.topic"
+        set_value(root, "sinks.out.x.y", "1")
+        assert below(root, "sinks", "out").names() == ["topic", "x.y"]
+
+    def test_the_longest_key_that_is_there_leads(self, tmp_path: Path) -> None:
+        root = read(tmp_path, "a: {x: 1}\na.b: {x: 2}\na.bc: {x: 3}\nd: {e.f: {g: 4}}\n")
+        set_value(root, "a.b.x", "5")
+        set_value(root, "a.y", "6")
+        set_value(root, "d.e.f.g", "7")
+        assert [below(root, key).take("x", int) for key in ("a", "a.b", "a.bc")] == [1, 5, 3]
+        assert below(root, "a").take("y", int) == 6
+        assert below(root, "d", "e.f").take("g", int) == 7
+
+    def test_what_is_empty_is_no_section(self, tmp_path: Path) -> None:
+        root = read(tmp_path, "name: a\nspark:\n")
+        with pytest.raises(SpecError) as error:
+            set_value(root, "spark.master", "x")
+        assert str(error.value) == "--set spark.master: 'spark' is not a section"
+
+    def test_a_section_may_be_set_as_a_whole(self, tmp_path: Path) -> None:
+        root = read(tmp_path, self.TEXT)
+        set_value(root, "kafka", "{a.b: '${HOME:-none}', c: [1, x]}")
+        kafka = below(root, "kafka")
+        assert (kafka.take("a.b", str), kafka.take("c", list[str])) == ("none", ["1", "x"])
+        assert str(kafka.place_of("c")) == "--set kafka"
+        with pytest.raises(SpecError) as error:
+            set_value(root, "kafka", "${NOT_SET}")
+        assert str(error.value).startswith(
+            "--set kafka: the environment has no variable NOT_SET; set it, or write ${NOT"
+        )
+
+
+class TestMerging:
+    def test_several_sections_are_merged_in_order(self, tmp_path: Path) -> None:
+        text = "a: &a {x: 1, y: 1}\nb: &b {z: 2}\nc:\n  <<: [*a, *b]\n  y: 3\n"
+        merged = below(read(tmp_path, text), "c")
+        assert merged.names() == ["x", "z", "y"]
+        assert [merged.take(key, int) for key in ("x", "y", "z")] == [1, 3, 2]
+
+    def test_what_was_merged_may_be_merged_again(self, tmp_path: Path) -> None:
+        text = "a: &a {x: 1, y: 1}\nb: &b\n  <<: *a\n  x: 2\nc:\n  <<: *b\n"
+        merged = below(read(tmp_path, text), "c")
+        assert (merged.take("x", int), merged.take("y", int)) == (2, 1)
+        assert merged.place_of("x").line == 4
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("a: 1\nb:\n  <<: 5\n", "p.yaml:3: '<<' needs a section to take keys from"),
+            ("a: &a [1]\nb:\n  <<: *a\n", "p.yaml:3: '<<' needs a section to take keys from"),
+            ("b:\n  x: 1\n  ? [a]\n  : 1\n", "p.yaml:3: a key must be plain text"),
+            (
+                "a: &a {x: 1}\nb: &b {x: 2}\nc:\n  <<: [*a, *b]\n",
+                "p.yaml:2: 'x' is there twice; the first is in line 1",
+            ),
+        ],
+    )
+    def test_what_cannot_be_merged(self, tmp_path: Path, text: str, told: str) -> None:
+        assert problem(tmp_path, text) == told
+
+
+class TestScalars:
+    def test_variables_in_any_place(self, tmp_path: Path) -> None:
+        text = "a: [\"${X}\", '${X}', 'x${X}y']\nb: ${EMPTY:-}\nc: ${X:-7}\nd: ${N}.5\ne: |\n  ${X}\n"
+        root = read(tmp_path, text, X="5", N="2")
+        assert root.take("a", list[str]) == ["5", "5", "x5y"]
+        assert root.take("b", str, "none") == "none", "as if nothing had been written"
+        assert (root.take("c", int), root.take("d", float), root.take("e", str)) == (5, 2.5, "5\n")
+
+    def test_texts_of_blocks_begin_below_their_key(self, tmp_path: Path) -> None:
+        root = read(tmp_path, "a: >\n  x\n  y\nb: 'x'\nc:\n  - 1\n")
+        assert [root.text_place_of(key).line for key in "abc"] == [2, 4, 6]
+        assert [root.place_of(key).line for key in "abc"] == [1, 4, 5]
+        assert (root.title, root.place.line) == ("pipeline", 1)
+
+    def test_numbers_and_truth(self, tmp_path: Path) -> None:
+        root = read(tmp_path, "a: 1.5\nb: false\nc: 2024-01-01\nd: ~\ne: !!str 5\n")
+        assert (root.take("a", float), root.take("b", bool), root.take("c", str)) == (1.5, False, "2024-01-01")
+        assert root.take("d", int, 3) == 3
+        with pytest.raises(SpecError):
+            root.take("e", int)
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("a: 1\nb: ${N1}\n", "p.yaml:2: the environment has no variable N1; set it, or write ${N1:-default}"),
+            ("a: [\n  {b: 1}]\n", "p.yaml:1: 'a' must be a list of plain values"),
+            ("a: 1\nb: !!int x\n", "p.yaml:2: 'x' is not a value: invalid literal for int() with base 10: 'x'"),
+        ],
+    )
+    def test_what_is_no_value(self, tmp_path: Path, text: str, told: str) -> None:
+        assert problem(tmp_path, text) == told
+
+    def test_what_cannot_be_opened(self, tmp_path: Path) -> None:
+        with pytest.raises(SpecError) as error:
+            read_yaml(tmp_path, {})
+        assert str(error.value) == f"{tmp_path}: cannot be read: is a directory"
