@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ottla.spark.pipeline import Pipeline
 from ottla.spark.pipeline.builder import build_model
 from ottla.spark.pipeline.model import Model, Restarts
 from ottla.spark.pipeline.problems import SpecError
@@ -267,3 +269,131 @@ class TestRestarts:
         restarts = Restarts(attempts=9, backoff_ms=100, backoff_ms_max=1000)
         assert [restarts.wait_ms(n) for n in range(1, 7)] == [100, 200, 400, 800, 1000, 1000]
         assert restarts.wait_ms(1000) == 1000
+
+
+SERVERS = {"bootstrap.servers": "h:1"}
+
+
+def described(**settings: Any) -> Pipeline:
+    """In Python, where sections have no titles of their own."""
+    made = Pipeline("p", **{"kafka": SERVERS, **settings})
+    made.source("in", kind="topic", topic="a").sink("out", kind="console")
+    return made.flow("in", "out")
+
+
+def told(made: Pipeline) -> list[str]:
+    with pytest.raises(SpecError) as error:
+        made.model()
+    return [problem.message for problem in error.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"kafka": {**SERVERS, "fetch.max.byte": "1"}},
+            "kafka: clients have no setting 'fetch.max.byte'. Did you mean",
+        ),
+        ({"spark": {"mastr": "x"}}, "spark: there is no option 'mastr'. Did you mean 'master'?"),
+        ({"spark": {"conf": 5}}, "spark: 'conf' must be keys with plain values"),
+        ({"restart": {"attempts": "x"}}, "restart: 'attempts' must be a whole number"),
+        ({"restart": {"max_backof": "1 s"}}, "restart: there is no option 'max_backof'. Did you mean 'max_backoff'?"),
+        ({"restart": {"max_backoff": "x"}}, "restart: 'max_backoff' is not a length of time: 'x'. Write it as in"),
+        ({"sources": 5}, "pipeline: 'sources' must be a section of keys and values"),
+        ({"chekpoint": "x"}, "pipeline: there is no option 'chekpoint'. Did you mean 'checkpoint'?"),
+        ({"clusters": {"west": {"acks": "all"}}}, "cluster west: 'bootstrap.servers' is missing"),
+        ({"clusters": {"west": None}}, "pipeline, clusters: cluster west is empty"),
+        ({"clusters": {"we/st": SERVERS}}, "cluster we/st: a name has letters, digits, '.', '_' and '-', and begins"),
+    ],
+)
+def test_what_is_wrong_is_told_by_the_name_of_its_section(settings: dict[str, Any], message: str) -> None:
+    made = Pipeline("p", **settings) if "sources" in settings else described(**settings)
+    assert told(made)[0].startswith(message)
+
+
+def test_defaults() -> None:
+    model = described().model()
+    assert (model.name, model.master, dict(model.conf), model.conf_section) == ("p", None, {}, None)
+    assert dict(model.kafka) == SERVERS
+    assert model.restarts == Restarts(5, 1000, 60_000)
+    assert described(restart={"max_backoff": "2 s"}).model().restarts == Restarts(5, 1000, 2000)
+    assert described(restart={"backoff": "2 ms"}).model().restarts == Restarts(5, 2, 60_000)
+    flow = model.flows["in-out"]
+    assert (flow.mode, flow.trigger_ms, flow.is_available_now, flow.takes_dead_letters) == (
+        "append",
+        None,
+        False,
+        False,
+    )
+    assert flow.checkpoint == str(Path("checkpoints/p/in-out").absolute())
+    assert flow.group_id == "ottla-pipeline-p-in-out"
+    conf = described(spark={"conf": {"spark.x": 1}}).model()
+    assert conf.conf_section is not None and conf.conf_section.names() == ["spark.x"]
+    assert (conf.master, dict(conf.conf)) == (None, {"spark.x": "1"})
+    assert Restarts(backoff_ms=1, backoff_ms_max=2**40).wait_ms(100) == 1 << 30
+
+
+@pytest.mark.parametrize(("name", "is_one"), [("a", True), ("0.a_b-c", True), ("-a", False), (".a", False), ("", False),
+                                               ("a b", False), ("ä", False)])  # fmt: skip
+def test_names_of_pipelines(name: str, is_one: bool) -> None:
+    made = Pipeline(name, kafka=SERVERS).source("in", kind="topic", topic="a").sink("out", kind="console")
+    made.flow("in", "out")
+    if is_one:
+        assert made.model().name == name
+    else:
+        told_of = f"pipeline: {name!r} cannot be a name: use letters, digits, '.', '_' and '-'"
+        assert told(made) == [told_of]
+
+
+def test_a_part_knows_where_it_is_and_whose_clients_it_has(tmp_path: Path) -> None:
+    model = build(tmp_path, WHOLE)
+    clicks = model.sources["clicks"].section
+    assert (clicks.title, clicks.place.line, clicks.directory) == ("source clicks", 14, tmp_path)
+    assert clicks.kafka == {"bootstrap.servers": "localhost:9092", "fetch.max.bytes": "1000"}
+    assert dict(model.kafka) == clicks.kafka
+    assert (model.place.line, model.directory) == (1, tmp_path)
+    dead = model.flows["clicks-dead-letters"]
+    assert (dead.section, dead.sink, dead.mode) == (clicks, "clicks-dead-letters", "append")
+    assert dead.group_id == "ottla-pipeline-orders-clicks-dead-letters"
+    assert dead.checkpoint == str(tmp_path / "state" / "clicks-dead-letters")
+    assert model.sinks["clicks-dead-letters"].section is clicks
+    assert list(model.sinks) == ["results", "clicks-dead-letters"]
+    assert [(view.sql, view.function) for view in model.views.values()] == [("SELECT count(*) AS n FROM clicks", None)]
+
+
+@pytest.mark.parametrize("kind", ["sink", "flow"])
+def test_dead_letters_have_a_flow_and_a_sink_of_their_own(kind: str) -> None:
+    made = Pipeline("p", kafka=SERVERS, checkpoint="state")
+    made.source("in", kind="topic", topic="a", format="json", schema="id INT", dead_letter="bad")
+    made.sink("out", kind="console")
+    if kind == "sink":
+        made.sink("in-dead-letters", kind="console").flow("in", "out")
+    else:
+        made.flow("in", "out", name="in-dead-letters")
+    assert told(made) == [
+        "source in: the name in-dead-letters is that of its dead letters; call the other flow or sink differently"
+    ]
+
+
+def test_a_name_is_taken_once_for_all_that_rows_come_from() -> None:
+    made = described().table("users", kind="files", path="u", format="text").view("users", sql="SELECT 1")
+    made.view("in", sql="SELECT 1")
+    assert sorted(told(made)) == [
+        "view in: there is a source of this name already",
+        "view users: there is a table of this name already",
+    ]
+
+
+def test_all_problems_of_all_parts() -> None:
+    made = Pipeline("p", kafka=SERVERS)
+    made.source("in", kind="topic").sink("out", kind="console", rws=1).sink("none")
+    made.view("v", sql="x", pyton="y").view("w", python="a").flow("in", "uot").flow("v", "out", mode="x")
+    assert sorted(told(made)) == [
+        "flow in-uot: there is no sink 'uot'. Did you mean 'out'?",
+        "flow v-out: 'mode' cannot be 'x'. There is 'append', 'complete', 'update'.",
+        "sink none: 'kind' is missing",
+        "sink out: there is no option 'rws'. Did you mean 'rows'?",
+        "source in: give it one of 'topic', 'topics' or 'pattern'",
+        "view v: there is no option 'pyton'. Did you mean 'python'?",
+        "view w: 'a' names no function; write 'module:function' or 'file.py:function'",
+    ]

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 
 from ottla.spark.pipeline import Pipeline, SpecError
-from ottla.spark.pipeline.redrive.choice import letter_box, source_of
+from ottla.spark.pipeline.redrive import choice
+from ottla.spark.pipeline.redrive.choice import letter_box, other_groups, source_of
 from ottla.spark.pipeline.redrive.targets import RedriveError
 from ottla.spark.pipeline.topic_source import TopicSource
 
@@ -103,3 +106,46 @@ def test_nothing_can_come_back_that_was_not_set_aside(tmp_path: Path) -> None:
     path.write_text(DESCRIPTION.replace("format: text}", "format: text, redrive_topic: again}"))
     with pytest.raises(SpecError, match="source plain: without a 'dead_letter' topic there is nothing to send back"):
         Pipeline.from_file(path).model()
+
+
+PIPELINE = "ottla-pipeline-shop-"
+
+
+@pytest.mark.parametrize(
+    ("source", "topics", "own"),
+    [
+        (
+            "orders",
+            ["orders"],
+            {"raw", "paid", "late", "plain", "lines", "orders-dead-letters", "payments-dead-letters"},
+        ),
+        ("plain", ["plain", "elsewhere"], {"raw", "paid", "late", "plain", "lines"} | {
+            "orders-dead-letters", "payments-dead-letters"}),
+        ("orders", ["orders", "pay.1"], {"raw", "orders-dead-letters"}),
+        ("payments", ["orders"], {"payments-dead-letters"}),
+    ],
+)  # fmt: skip
+def test_groups_of_the_sources_own_flows_are_not_others(
+    pipeline: Pipeline, source: str, topics: list[str], own: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = pipeline.model()
+
+    def groups_at(admin: object, asked: list[str], *, except_for: Iterable[str]) -> Any:
+        assert (admin, asked) == ("admin", topics)
+        return sorted(except_for)
+
+    monkeypatch.setattr(choice, "groups_at", groups_at)
+    admin: Any = "admin"
+    expected = sorted(PIPELINE + flow for flow in own)
+    assert other_groups(model, model.sources[source], admin, topics) == expected
+
+
+def test_the_topic_of_the_way_back_is_made_as_the_source_says(tmp_path: Path) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(
+        DESCRIPTION.replace("redrive_topic: orders.again", "dead_letter_partitions: 3, redrive_topic: back")
+    )
+    sources = Pipeline.from_file(path).model().sources
+    made = letter_box(sources["orders"]).new_topic
+    assert made is not None and (made.name, made.partitions) == ("back", 3)
+    assert letter_box(sources["payments"]).new_topic is None

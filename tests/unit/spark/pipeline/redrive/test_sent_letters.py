@@ -75,3 +75,45 @@ def test_a_person_can_read_it_and_every_broker_takes_it() -> None:
 def test_something_else_in_the_topic_is_an_error(key: bytes, value: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         SentLetters(TOPIC_ID).read(key, value)
+
+
+@pytest.mark.parametrize(
+    ("offset", "block", "last"), [(0, 0, 0), (16_383, 0, 16_383), (16_384, 1, 16_384), (40_000, 2, 40_000)]
+)
+def test_a_record_is_about_16384_offsets(offset: int, block: int, last: int) -> None:
+    """Records that were written before are read by whoever comes later."""
+    sent = SentLetters(TOPIC_ID)
+    sent.mark(1, offset, last)
+    ((key, value),) = sent.take_changes()
+    assert json.loads(key) == {"topic_id": "AAAAAAAAAAAAAAAAAAAAAQ", "partition": 1, "block": block}
+    assert json.loads(value) == {"sent": [[offset, last]]}
+    written = {key: value}
+    assert _read(written).was_sent(1, offset) and not _read(written).was_sent(1, offset + 1)
+    assert (_read(written).first_unsent(1, offset), _read(written).first_unsent(0, offset)) == (offset + 1, offset)
+
+
+def test_a_run_over_several_records() -> None:
+    sent = SentLetters(TOPIC_ID)
+    sent.mark(0, 16_000, 33_000)
+    sent.mark(1, 5, 4)
+    told = [(json.loads(key)["block"], json.loads(value)["sent"]) for key, value in sent.take_changes()]
+    assert told == [(0, [[16_000, 16_383]]), (1, [[16_384, 32_767]]), (2, [[32_768, 33_000]])]
+    assert [sent.first_unsent(0, offset) for offset in (15_999, 16_000, 33_000, 33_001)] == [
+        15_999,
+        33_001,
+        33_001,
+        33_001,
+    ]
+    sent.mark(0, 33_001, 33_001)
+    ((key, value),) = sent.take_changes()
+    assert (json.loads(key)["block"], json.loads(value)["sent"]) == (2, [[32_768, 33_001]])
+
+
+def test_a_later_record_of_a_block_replaces_the_earlier() -> None:
+    sent = SentLetters(TOPIC_ID)
+    sent.mark(0, 0, 9)
+    ((key, _),) = sent.take_changes()
+    again = _read({key: b'{"sent": [[2, 3], [7, 7]]}'})
+    assert [offset for offset in range(12) if again.was_sent(0, offset)] == [2, 3, 7]
+    again.read(key, b'{"sent": []}')
+    assert not any(again.was_sent(0, offset) for offset in range(12))
