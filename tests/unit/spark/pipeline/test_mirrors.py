@@ -243,3 +243,63 @@ def test_what_a_mirror_asks_of_its_source(tmp_path: Path, clusters: object) -> N
     }
     spark, _ = copied(tmp_path, "plain", RECORD)
     assert (spark.told["maxOffsetsPerTrigger"], spark.told["failOnDataLoss"]) == ("1000000", "true")
+
+
+def test_one_pattern_of_several_that_is_none(tmp_path: Path) -> None:
+    text = WHOLE.replace("exclude: ['.*-tmp']", "exclude: ['.*-tmp', '(']")
+    (found,) = problems_of(tmp_path, text)
+    assert found.startswith("11: mirror west-to-east: '(' is not a regular expression: ")
+    text = WHOLE.replace("interval: 2 seconds}", "exclude: ['[']}")
+    (found,) = problems_of(tmp_path, text)
+    assert found.startswith("13: mirror west-to-east, groups: '[' is not a regular expression: ")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("names: [billing], ", "names: [billing], pattern: x, ", "13: mirror west-to-east, groups: give it either 'na"),
+        ("names: [billing], ", "pattern: '(', ", "13: mirror west-to-east, groups: '(' is not a regular expression: "),
+        ("interval: 2 seconds", "interval: soon", "13: mirror west-to-east, groups: 'interval' is not a length of"),
+        ("interval: 2 s", "intervall: 2 s", "13: mirror west-to-east, groups: there is no option 'intervall'. Did you"),
+        ("pattern: 'shop.*'", "topics: [a]\n    pattern: a", "11: mirror west-to-east: give it either 'topics' or"),
+        ("data_loss: continue", "data_loss: stop", "16: mirror west-to-east: 'data_loss' cannot be 'stop'. There is"),
+        ("offsets: latest", "offsets: soon", "21: mirror plain: 'starting_offsets' cannot be 'soon'. There is 'earl"),
+        ("from: west", "frm: west", "7: mirror west-to-east: 'from' is missing"),
+        ("fetch.max.bytes: 70000", "fetch.max.bytes: x", "8: mirror west-to-east: fetch.max.bytes must be a whole"),
+    ],
+)  # fmt: skip
+def test_what_else_is_wrong_is_told_with_its_line(tmp_path: Path, before: str, after: str, told: str) -> None:
+    assert before in WHOLE
+    found = problems_of(tmp_path, WHOLE.replace(before, after, 1))
+    assert any(problem.startswith(told) for problem in found), found
+
+
+def test_what_a_mirror_is_unless_told_otherwise(tmp_path: Path) -> None:
+    text = WHOLE.replace("    groups: {names: [billing], interval: 2 seconds}", "    groups: {pattern: 'b.*'}")
+    text = text.replace(
+        "    exclude: ['.*-tmp']\n", "    origin_header: true\n    group_id: mine\n    checkpoint: own\n"
+    )
+    text = text.replace("topics: [orders]", "topics: [orders, a.b]\n    origin_header: false")
+    model = model_of(tmp_path, text)
+    sink, plain = (model.sinks[name].part for name in ("west-to-east", "plain"))
+    assert isinstance(sink, MirrorSink) and isinstance(plain, MirrorSink)
+    groups = sink.mirror.groups
+    assert groups is not None and groups.interval_ms == 10_000
+    assert [groups.are_translated(name) for name in ("billing", "other", "ottla-spark-x")] == [True, False, False]
+    assert (sink.mirror.marks_origin, plain.mirror.marks_origin) == (True, False)
+    assert (sink.mirror.name, sink.mirror.names.prefix, plain.mirror.names.prefix) == ("west-to-east", "west.", "")
+    assert dict(sink.mirror.source) == {"bootstrap.servers": "west:9092", "fetch.max.bytes": "70000"}
+    assert dict(sink.mirror.target) == {"bootstrap.servers": "east:9092", "compression.type": "zstd"}
+    flow = model.flows["west-to-east"]
+    assert (flow.group_id, flow.checkpoint) == ("mine", str(tmp_path / "own"))
+    assert model.flows["plain"].trigger_ms is None
+    names = plain.mirror.names
+    assert [names.are_copied(topic) for topic in ("orders", "a.b", "axb")] == [True, True, False]
+
+
+def test_mirrors_of_a_pipeline_know_each_other(tmp_path: Path) -> None:
+    model = model_of(tmp_path, WHOLE)
+    parts = [sink.part for sink in model.sinks.values()]
+    assert all(isinstance(part, MirrorSink) for part in parts)
+    for part in parts:
+        assert part._others == [other.mirror for other in parts]  # type: ignore[attr-defined]

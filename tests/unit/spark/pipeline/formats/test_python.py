@@ -85,3 +85,57 @@ def test_what_may_pass_is_no_records_fault() -> None:
 
 def test_a_batch_of_none() -> None:
     assert decoded(lambda value: {"id": [], "name": []}, []) == []
+
+
+def test_each_column_that_it_asks_for_is_given() -> None:
+    given: list[dict[str, Any]] = []
+
+    def decode(**columns: Any) -> Any:
+        given.append({name: column.to_pylist() for name, column in columns.items()})
+        return {"id": pa.array([1] * len(columns["key"]), pa.int64()), "name": columns["key"]}
+
+    arrays = [pa.array(["a", "b"]), pa.array([5, 6])]
+    decoder = BatchDecoder(decode, ("key", "offset"), COLUMNS)
+    assert decoder(arrays).field("error").null_count == 2
+    assert given == [{"key": ["a", "b"], "offset": [5, 6]}]
+    with pytest.raises(ValueError, match="zip"):
+        decoder(arrays[:1])
+
+
+@pytest.mark.parametrize("made", [pa.table, pa.RecordBatch.from_pydict, dict])
+def test_the_columns_may_come_in_any_form(made: Callable[..., Any]) -> None:
+    values = {
+        "extra": [0] * 6,
+        "name": ["n"] * 6,
+        "id": [None, *range(1, 6)],
+        "_error": [None, None, "no", *[None] * 3],
+    }
+    found = decoded(lambda value: made(values))
+    assert found == [
+        (None, "the column id is missing"),
+        ({"id": 1, "name": "n"}, None),
+        (None, "no"),
+        *(({"id": number, "name": "n"}, None) for number in (3, 4, 5)),
+    ]
+
+
+def test_what_it_tells_of_a_record_goes_before_what_is_missing() -> None:
+    found = decoded(lambda value: {"id": [None] * 2, "name": [None] * 2, "_error": ["told", None]}, [b"", b""])
+    assert found == [(None, "told"), (None, "the column id is missing")]
+
+
+def test_only_the_records_it_raises_for_are_asked_one_by_one() -> None:
+    calls: list[list[bytes]] = []
+
+    def decode(value: Any) -> Any:
+        calls.append(value.to_pylist())
+        if b"x" in calls[-1]:
+            raise RuntimeError("never")
+        return {"id": [1] * len(value), "name": [""] * len(value)}
+
+    assert [error for _, error in decoded(decode, [b"1", b"2", b"x"])] == [
+        None,
+        None,
+        "the decoder failed: RuntimeError: never",
+    ]
+    assert calls == [[b"1", b"2", b"x"], [b"1"], [b"2", b"x"], [b"2"], [b"x"]]
