@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +11,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 
+from py4j.protocol import Py4JError
+
 from ottla.base.errors import OttlaError
 from ottla.base.types import TopicPartition
 from ottla.spark.pipeline.flows import watch as watch_module
-from ottla.spark.pipeline.flows.report import BatchAtWork, FlowReport
+from ottla.spark.pipeline.flows.report import BatchAtWork, EndOffsets, FlowReport
 from ottla.spark.pipeline.flows.watch import FlowWatch
 from ottla.spark.pipeline.observer import SilentObserver
 from ottla.spark.progress import QueryProgress
@@ -185,3 +188,88 @@ def test_where_a_flow_begins(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     state, world.questions.fails = None, True
     world.watch.begin("f")
     assert world.watch.stopped("f").position == {}, "nobody can say"
+
+
+def test_an_answer_is_new_enough_for_a_fifth_of_a_second(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = [10_000]
+    watched = world.watch._watched["f"]
+    with world.watch._told, monkeypatch.context() as patched:
+        patched.setattr(watch_module, "_now_ms", lambda: now_ms[0])
+        for now, end, asked in ((10_000, 50, 1), (10_199, 60, 1), (10_200, 70, 2), (10_399, 80, 2), (10_400, 90, 3)):
+            now_ms[0], world.questions.end = now, end
+            world.watch._ask(watched)
+            assert world.questions.asked == asked
+        assert watched.meter.report(0).ends == EndOffsets(10_400, {A: 90})
+        world.questions.fails, now_ms[0] = True, 20_000
+        world.watch._ask(watched)
+        assert world.questions.asked == 4
+        assert watched.meter.report(0).ends == EndOffsets(10_400, {A: 90}), "the last answer stays"
+
+
+def test_what_is_told_of_a_batch_at_work(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = world.watch._watched["f"]
+    with world.watch._told, monkeypatch.context() as patched:
+        now_ms = [5_000]
+        patched.setattr(watch_module, "_now_ms", lambda: now_ms[0])
+        watched.query = world.query  # type: ignore[assignment]
+        world.query.status = {"isTriggerActive": True, "isDataAvailable": True}
+        told = len(world.told.watched)
+        for now in (5_000, 7_500):
+            now_ms[0] = now
+            world.watch._tell_how_it_is("f", watched)
+        (flow, first), (_, second) = world.told.watched[told:]
+        assert (flow, first.at_work, second.at_work) == ("f", None, BatchAtWork(0, 2_500, 3, 9))
+        assert second.ends == EndOffsets(7_500, {A: 50})
+        watched.query = None
+
+
+def test_jobs_and_stages_that_spark_has_forgotten_count_for_nothing(world: World) -> None:
+    world.job.stageIds = [2, 9, 1]
+    assert world.watch._tasks("run-1") == (3, 9)
+    world.job = None  # type: ignore[assignment]
+    assert world.watch._tasks("run-1") == (0, 0)
+
+
+def test_a_session_that_is_about_to_end_says_nothing_of_its_query(world: World) -> None:
+    class Ending:
+        @property
+        def status(self) -> Any:
+            raise Py4JError("gone")
+
+    watched = world.watch._watched["f"]
+    with world.watch._told:
+        query: Any = Ending()
+        watched.query = query
+        assert world.watch._at_work(watched, 5) is None
+        watched.query = None
+
+
+@pytest.mark.parametrize("error", [OttlaError("x"), OSError("x"), ValueError("x"), KeyError("x"), Py4JError("x")])
+def test_a_beginning_that_cannot_be_read_is_not_known(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail() -> Any:
+        raise error
+
+    monkeypatch.setattr(watch_module, "FlowCheckpoint", lambda spark, place: SimpleNamespace(state=fail))
+    world.watch._watched["f"].meter.begin_at({A: 9}, 9)
+    world.watch.begin("f")
+    assert world.watch.stopped("f").position == {}
+    assert world.watch._watched["f"].meter.next_batch_id == 0
+
+
+def test_it_looks_every_second_and_at_once_when_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float | None] = []
+
+    class Event(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            return super().wait(timeout)
+
+    patched = SimpleNamespace(Event=Event, RLock=threading.RLock, Thread=threading.Thread)
+    monkeypatch.setattr(watch_module, "threading", patched)
+    monkeypatch.setattr(watch_module, "TopicQuestions", Questions)
+    watch = FlowWatch(None, Told(), {}, {})  # type: ignore[arg-type]
+    repeat_until(lambda: bool(waits))
+    watch.close()
+    assert set(waits) == {1.0}
