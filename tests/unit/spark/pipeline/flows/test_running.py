@@ -76,3 +76,33 @@ def test_a_note_tells_that_a_checkpoint_is_being_moved(tmp_path: Path) -> None:
     moving_note(directory).touch()
     assert is_being_moved(str(directory)) and is_being_moved(f"file:{directory}")
     assert [path.name for path in tmp_path.iterdir()] == ["state.moving"]
+
+
+def test_what_is_locked_is_free_again_when_it_is_done(parts: Any) -> None:
+    flow = parts.flows["f"]
+    with pytest.raises(ZeroDivisionError), flow_stands_still(flow):
+        raise ZeroDivisionError
+    with flow_stands_still(flow):
+        pass
+    with pytest.raises(ZeroDivisionError), flows_run(parts):
+        raise ZeroDivisionError
+    with flow_stands_still(flow):
+        pass
+    directory = local_directory(flow.checkpoint)
+    assert directory is not None
+    assert [path.name for path in directory.parent.iterdir()] == [f".{directory.name}.lock"]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "directory"),
+    [
+        ("/a/b", "/a/b"),
+        ("file:/a/b", "/a/b"),
+        ("file:///a/b", "/a/b"),
+        ("s3://a/b", None),
+        ("relative", "relative"),
+    ],
+)
+def test_directories_of_this_machine(checkpoint: str, directory: str | None) -> None:
+    found = local_directory(checkpoint)
+    assert (None if found is None else str(found)) == directory

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -340,3 +341,33 @@ def test_a_checkpoint_elsewhere_is_not_moved(world: World) -> None:
     object.__setattr__(world.flow, "checkpoint", "s3://bucket/f")
     with pytest.raises(MoveError, match="has its checkpoint at s3://bucket/f, not in a directory of this machine"):
         directory_of(world.flow)
+
+
+def test_the_old_checkpoint_is_named_by_the_time_it_was_set_aside(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reset, "time", SimpleNamespace(time=lambda: NOW_MS / 1000))
+    world.checkpoint()
+    aside = world.reset({0: 3}).aside
+    assert aside is not None and aside.name == "f.before-20231114T221320Z"
+    planned = FlowCheckpoint(None, str(world.directory)).planned(0)
+    assert planned is not None and json.loads(planned.own)["batchTimestampMs"] == 1_700_000_000_000
+
+
+def test_every_name_for_an_old_checkpoint_may_be_taken_but_one(directory: Path) -> None:
+    for end in ("", *(f"-{number}" for number in range(2, 99))):
+        directory.with_name(f"f.before-{STAMP}{end}").mkdir()
+    assert prepared(directory).carry_out().name == f"f.before-{STAMP}-99"
+
+
+def test_each_source_of_a_flow_is_moved_and_shown(world: World) -> None:
+    world.checkpoint(lines=(world.line(5, 2), "{}", world.line(4, 1)))
+    move = world.reset({0: 1, 1: 1})
+    planned = FlowCheckpoint(None, str(world.directory)).planned(0)
+    assert planned is not None and planned.sources[1] == "{}"
+    assert (
+        dict(move.after)
+        == {world.first: 1, world.second: 1}
+        == dict(find_position(world.model, world.flow).state.position)
+    )
+    assert planned.sources[0] == planned.sources[2]
