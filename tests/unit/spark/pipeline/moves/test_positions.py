@@ -187,7 +187,14 @@ def position(committed: int, begun: int, at: dict[TopicPartition, int], version:
 
 @pytest.mark.parametrize(
     ("committed", "begun", "at", "is_in_a_batch"),
-    [(3, 3, {A0: 1}, False), (3, 4, {A0: 1}, True), (-1, 0, {}, True), (-1, 0, {A0: 1}, False), (0, 1, {}, True)],
+    [
+        (3, 3, {A0: 1}, False),
+        (3, 4, {A0: 1}, True),
+        (-1, 0, {}, True),
+        (-1, 0, {A0: 1}, False),
+        (0, 1, {}, True),
+        (0, 1, {A0: 1}, True),
+    ],
 )
 def test_a_batch_that_was_begun_and_is_not_known_to_be_done(
     committed: int, begun: int, at: dict[TopicPartition, int], is_in_a_batch: bool
