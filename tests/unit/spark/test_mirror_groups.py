@@ -22,7 +22,9 @@ from ottla.client.core.producer.encoded_batch import SentRows
 from ottla.client.errors import ClientError
 from ottla.spark.mirror import group_offsets
 from ottla.spark.mirror.group_offsets import GroupOffsets, Translation, Verdict, _verdict
+from ottla.spark.mirror.group_sync import open_map
 from ottla.spark.mirror.offset_map import Entry, OffsetMap, Run
+from ottla.spark.mirror.settings import Mirror, TopicNames
 from ottla.spark.mirror.writer import MirroredRows, _runs_of
 
 HERE, THERE = TopicPartition("orders", 1), TopicPartition("west.orders", 1)
@@ -179,3 +181,54 @@ def test_rows_whose_place_nobody_knows_are_left_out_of_the_map(sent: SentRows, i
     rows = MirroredRows([], SimpleNamespace(), "map")  # type: ignore[arg-type]
     rows._stored(np.array([5, 6, 7][: sent.record_count]), {THERE: sent})
     assert rows._runs == ([Run(5, 10, 3)] if is_known else [])
+
+
+def test_the_map_is_read_by_a_consumer_with_the_targets_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, str]] = []
+
+    class Consumer:
+        def __init__(self, settings: dict[str, str]) -> None:
+            made.append(settings)
+            self.assigned: list[TopicPartition] = []
+            self.is_closed = False
+
+        def assign(self, places: list[TopicPartition]) -> None:
+            self.assigned += places
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    monkeypatch.setattr(group_offsets, "Consumer", Consumer)
+    target = {"bootstrap.servers": "h:1", "fetch.max.bytes": "5", "linger.ms": "7", "enable.auto.commit": "true"}
+    names = TopicNames.of(["a"], None, (), prefix="", target_prefix="")
+    reader: Any = open_map(Mirror("dr", {"bootstrap.servers": "g:1"}, target, names, False))
+    assert made == [
+        {
+            "bootstrap.fail.fast": "true",
+            "bootstrap.servers": "h:1",
+            "fetch.max.bytes": "5",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": "false",
+        }
+    ]
+    assert reader._consumer.assigned == [TopicPartition("ottla.mirror.dr.offsets", 0)]
+    reader.close()
+    assert reader._consumer.is_closed
+
+
+def test_all_partitions_of_all_groups_are_translated_in_order(world: World) -> None:
+    other, copy = TopicPartition("orders", 0), TopicPartition("west.orders", 0)
+    world.map.add(Entry(other, copy, "first", (Run(0, 0, 100),)))
+    world.target.earliest[copy] = 0
+    world.source.offsets = {
+        "g": {HERE: OffsetAndMetadata(105), other: OffsetAndMetadata(7, "x")},
+        "h": {other: OffsetAndMetadata(9)},
+    }
+    world.target.states = {"g": "Empty", "h": "Stable"}
+    world.target.offsets = {"g": {HERE: OffsetAndMetadata(1), copy: OffsetAndMetadata(7)}, "h": {}}
+    assert GroupOffsets(world.mirror).translate(world.map, ["h", "g"]) == [
+        Translation("h", other, 9, copy, 9, None, Verdict.IS_ACTIVE, ""),
+        Translation("g", other, 7, copy, 7, 7, Verdict.IS_THERE, "x"),
+        Translation("g", HERE, 105, THERE, 45, None, Verdict.MOVES, ""),
+    ]
