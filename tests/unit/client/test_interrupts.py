@@ -191,24 +191,24 @@ def test_other_threads_have_no_signals_to_hold(handled: list[tuple[int, bool]]) 
 @pytest.mark.parametrize("is_forgotten", [False, True])
 def test_what_is_watched_is_closed_at_the_end_of_the_loop_unless_that_was_forgotten(is_forgotten: bool) -> None:
     closed: list[bool] = []
+    ends: list[LoopEnd] = []
 
     async def close() -> None:
         await asyncio.sleep(0)
         closed.append(True)
-        await end.forget()
+        await ends[0].forget()
 
     async def run() -> None:
-        nonlocal end
         end = LoopEnd(close)
+        ends.append(end)
         await end.forget()
         await end.watch()
         if is_forgotten:
             await end.forget()
             await end.forget()
 
-    end: LoopEnd
     run_async(run())
-    assert closed == [] if is_forgotten else [True]
+    assert closed == ([] if is_forgotten else [True])
 
 
 def test_records_that_are_lost_are_counted(caplog: pytest.LogCaptureFixture) -> None:
