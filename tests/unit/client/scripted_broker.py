@@ -25,6 +25,8 @@ class ScriptedBroker:
         self.node_id = node_id
         self.answers: dict[int, Answer] = {}
         self.requests: list[Request] = []
+        self.versions: dict[type[Request], set[int]] = {}
+        """In which requests of a kind have come."""
         self.port = 0
         self._server: asyncio.Server | None = None
 
@@ -65,6 +67,7 @@ class ScriptedBroker:
                 header = read_request_header(frame)
                 message = request_class(header.api_key).decode(frame, header.api_version, header.body_position)[0]
                 self.requests.append(message)
+                self.versions.setdefault(type(message), set()).add(header.api_version)
                 answer = self._answer(header.api_key, message)
                 response = await answer if isawaitable(answer) else answer
                 writer.write(encode_response_frame(response, header.api_version, header.correlation_id))

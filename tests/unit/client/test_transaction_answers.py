@@ -178,6 +178,24 @@ def test_what_coordinators_are_asked_for() -> None:
     run_async(scenario())
 
 
+def test_no_version_is_spoken_that_only_clusters_with_a_feature_of_later_understand() -> None:
+    """Newer ones than these bump the epoch with every transaction, or add partitions unasked (KIP-890)."""
+
+    async def scenario() -> None:
+        async with world() as here:
+            await here.transact()
+        versions: dict[type[Request], set[int]] = {
+            AddPartitionsToTxnRequest: {3},
+            AddOffsetsToTxnRequest: {3},
+            TxnOffsetCommitRequest: {4},
+            EndTxnRequest: {4},
+        }
+        assert {kind: here.broker.versions[kind] for kind in versions} == versions
+        assert all(kind.VERSIONS[-1] > max(spoken) for kind, spoken in versions.items())
+
+    run_async(scenario())
+
+
 KINDS: list[type[Request]] = [InitProducerIdRequest, AddOffsetsToTxnRequest, TxnOffsetCommitRequest, EndTxnRequest]
 
 
