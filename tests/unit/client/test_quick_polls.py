@@ -54,11 +54,13 @@ def test_what_was_fetched_is_taken_and_then_what_is_decoded(broker: EmbeddedBrok
             assert len(consumer.room) == 1
             assert values(polls.take_if_quiet(1)) == [b"2"]
             assert values(polls.receive_records(9, 0.0)) == [b"3"]
+            assert len(consumer.room) == 2
             assert polls.receive_records(9, time.monotonic() + 0.01) == []
+            assert len(consumer.room) == 2, "nothing was taken"
         async with fetched(broker) as consumer:
             (claimed,) = consumer._polls.receive_claim(LARGE, 0.0)
             assert claimed.cursor.topic_partition == FIRST and len(consumer.room) == 1
-            assert consumer._polls.receive_claim(LARGE, 0.0) == []
+            assert consumer._polls.receive_claim(LARGE, 0.0) == [] and len(consumer.room) == 1
         async with fetched(broker) as consumer:
             (claimed,) = await consumer._polls.next_claim(PATIENCE_S, LARGE)
             assert claimed.cursor.topic_partition == FIRST and len(consumer.room) == 1
