@@ -185,20 +185,23 @@ def test_who_is_closed_reads_nothing(broker: EmbeddedBroker) -> None:
         consumer.to_arrow(TOPIC)
 
 
-@pytest.mark.parametrize("name", sorted(GROUP_SETTINGS))
+OF_A_GROUP: dict[str, Any] = {
+    "group.id": "g",
+    "group.instance.id": "static",
+    "group.protocol": "consumer",
+    "group.remote.assignor": "uniform",
+    "enable.auto.commit": True,
+    "partition.assignment.strategy": "range",
+    "session.timeout.ms": 6000,
+    "heartbeat.interval.ms": 44_999,
+}
+
+
+@pytest.mark.parametrize("name", OF_A_GROUP)
 def test_settings_about_groups_are_none_of_a_bounded_read(broker: EmbeddedBroker, name: str) -> None:
     """They would be refused without a group, or make it a member of one."""
-    alone: dict[str, Any] = {"group.instance.id": "static", "enable.auto.commit": True}
-    given = {
-        "group.id": "g",
-        "group.protocol": "consumer",
-        "group.remote.assignor": "uniform",
-        "partition.assignment.strategy": "range",
-        "session.timeout.ms": 6000,
-        "heartbeat.interval.ms": 44_999,
-        **alone,
-    }
-    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", name: given[name]}
+    assert name in GROUP_SETTINGS
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", name: OF_A_GROUP[name]}
     with ottla.Consumer(settings) as consumer:
         assert consumer.to_arrow([FIRST], 8).num_rows == 2
 
