@@ -29,7 +29,7 @@ PARTITION = TopicPartition("t", 0)
 def records(*values: bytes, partition: int = 0, first_offset: int = 0) -> list[RawRecord]:
     """Each with its value for a key."""
     made = make_record_class("t", partition, TimestampType.CREATE_TIME, 7)
-    return [made(first_offset + number, 1000, value, value, []) for number, value in enumerate(values)]
+    return [made(first_offset + number, 1000, value, value, ()) for number, value in enumerate(values)]
 
 
 class Source:
