@@ -17,6 +17,7 @@ from ottla.client.aio.consumer import engine as engine_module
 from ottla.client.aio.consumer.engine import ConsumerEngine
 from ottla.client.core.consumer.options import ConsumerSettings
 from ottla.client.core.metadata import BrokerAddress, PartitionLeader, TopicMetadata
+from ottla.client.core.outages import Outages
 from ottla.client.errors import ClientClosedError, ClientError, CommitFailedError, UnassignedPartitionError
 from ottla.testing.sim.loop import SimLoop
 from tests.log_lines import lines_of
@@ -527,5 +528,67 @@ def test_connections_have_one_voice() -> None:
         assert len({id(link.outages) for link in links}) == 1 and len({id(link) for link in links}) == 3
         assert {link.client_id for link in links} == {"ottla-consumer"}
         assert all(link.metadata is engine.metadata for link in links)
+
+    run(scenario)
+
+
+def test_closing_ends_all_tasks_and_all_connections() -> None:
+    async def scenario() -> None:
+        engine = ConsumerEngine(ConsumerSettings.parse({"bootstrap.servers": "x:1"}))
+        engine._loop = asyncio.get_running_loop()
+        ended: list[str] = []
+
+        async def hang(name: str) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(1)
+                ended.append(name)
+                if name == "stubborn":
+                    raise ZeroDivisionError
+
+        async def close() -> None:
+            await engine.close()
+            ended.append("closer")
+
+        for name in ("one", "stubborn"):
+            engine.spawn(hang(name))
+        closing = engine.spawn(close())
+        await closing
+        assert sorted(ended[:2]) == ["one", "stubborn"] and ended[2:] == ["closer"], (
+            "whoever closes is no task to be waited for"
+        )
+        assert [link._closed for link in (engine.link, engine.fetch_link, engine.group_link)] == [True] * 3
+        assert engine.is_closed and engine._news.is_set()
+        await asyncio.sleep(0)
+        assert not engine._tasks
+
+    run(scenario)
+
+
+def test_an_application_may_speak_for_all_connections() -> None:
+    async def scenario() -> None:
+        engine = ConsumerEngine(ConsumerSettings.parse({"bootstrap.servers": "x:1"}))
+        outages = Outages("app")
+        engine.share_outages(outages)
+        assert engine.link.outages is engine.fetch_link.outages is engine.group_link.outages is outages
+
+    run(scenario)
+
+
+def test_a_refusal_that_nobody_waits_for_any_more_is_not_told() -> None:
+    async def scenario() -> None:
+        engine = Engine()
+        waiting = [asyncio.ensure_future(engine.refuse(KafkaError(f"no {n}", code=E.INVALID_REQUEST))) for n in (1, 2)]
+        await asyncio.sleep(0)
+        engine.refusal = ClientError("of a topic")
+        told: list[object] = []
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+        for _ in range(3):
+            refusal = engine.take_refusal()
+            told.append(refusal and refusal.message)
+        assert told == ["of a topic", "no 2", None] and not engine.has_refusal
+        await waiting[1]
 
     run(scenario)

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from ottla.client.aio.producer import lasting_producer
 from ottla.client.aio.producer.lasting_producer import LastingProducer
 from ottla.client.errors import ClientClosedError
+from tests.log_lines import lines_of
 
 
 class StubProducer:
@@ -103,3 +105,56 @@ def test_what_is_closed_makes_no_more() -> None:
         assert unused.made == []
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("replacements", "past_ms", "may_be_replaced"),
+    [
+        (0, 0, True),
+        (1, 499, False),
+        (1, 500, True),
+        (2, 999, False),
+        (2, 1000, True),
+        (6, 15_999, False),
+        (6, 16_000, True),
+        (7, 29_999, False),
+        (7, 30_000, True),
+        (99, 29_999, False),
+        (99, 30_000, True),
+    ],
+)
+def test_how_long_the_next_successor_is_waited_for(replacements: int, past_ms: int, may_be_replaced: bool) -> None:
+    async def test() -> None:
+        scene = Scene()
+        lasting = scene.lasting
+        lasting._replacements, lasting._replaced_ms = replacements, 1_000_000 - past_ms
+        assert lasting._may_replace() is may_be_replaced
+        if may_be_replaced:
+            assert (lasting._replacements, lasting._replaced_ms) == (replacements + 1, 1_000_000)
+        else:
+            assert (lasting._replacements, lasting._replaced_ms) == (replacements, 1_000_000 - past_ms)
+
+    asyncio.run(test())
+
+
+def test_a_row_of_failures_ends_after_more_than_the_longest_pause() -> None:
+    async def test() -> None:
+        scene = Scene()
+        lasting = scene.lasting
+        for past_ms, replacements in ((30_000, 6), (30_001, 1)):
+            lasting._replacements, lasting._replaced_ms = 5, 1_000_000 - past_ms
+            assert lasting._may_replace() and lasting._replacements == replacements
+
+    asyncio.run(test())
+
+
+def test_a_replacement_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        scene = Scene()
+        await scene.get()
+        scene.made[0]._has_failed = True
+        await scene.get()
+
+    asyncio.run(test())
+    told = [(line.levelname, line.getMessage()) for line in lines_of(caplog, lasting_producer.__name__)]
+    assert told == [("WARNING", "a producer that had failed for good has been replaced")]

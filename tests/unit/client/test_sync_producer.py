@@ -11,6 +11,7 @@ import pytest
 
 import ottla
 from ottla.client.errors import BufferExhaustedError, ClientClosedError, ClientError, ConcurrentUseError
+from ottla.client.sync.producer import sending
 from ottla.errors import ForkedError
 from tests.waiting import PATIENCE_S, join, repeat_until
 
@@ -136,3 +137,24 @@ def test_many_threads_send_and_nothing_is_lost(mock_cluster: str, topic: str) ->
         join(*threads)
         assert counts == [200] * 3
         repeat_until(lambda: not producer._accumulator.incomplete)
+
+
+def late_choice(topic: str, key: bytes | None, value: bytes | None, count: int, available: Sequence[int]) -> int:
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("parts", "has_gil", "is_short"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"value_serializer": bytes}, True, False),
+        ({"partitioner": late_choice}, True, False),
+    ],
+)
+def test_plain_bytes_take_the_short_way_where_one_thread_runs_at_a_time(
+    mock_cluster: str, monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any], has_gil: bool, is_short: bool
+) -> None:
+    monkeypatch.setattr(sending, "_HAS_GIL", has_gil)
+    with ottla.Producer(bootstrap_servers=mock_cluster, **parts) as producer:
+        assert (producer._accumulator.lanes is producer._lanes) is is_short

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ottla.base.errors import ERRORS, ErrorCode, KafkaError
 from ottla.base.types import TopicPartition
 from ottla.client.aio.cluster_link import GROUP
-from ottla.client.aio.consumer.position_finder import COORDINATOR_ERRORS, MEMBER_ERRORS, UNREACHABLE
+from ottla.client.aio.consumer.position_finder import MEMBER_ERRORS, UNREACHABLE
 from ottla.client.core.consumer.cursors import OffsetAndMetadata
 from ottla.client.core.consumer.offset_requests import (
     Membership,
@@ -40,7 +40,7 @@ _LOST_MEMBERSHIP: Final = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
-_COMMIT_RETRIED: Final = COORDINATOR_ERRORS | {ErrorCode.STALE_MEMBER_EPOCH}
+_COMMIT_RETRIED: Final = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
 
 
 class Coordinator:

@@ -400,8 +400,7 @@ class ConsumerEngine:
                 tries += 1
                 client = self.settings.client
                 pause_ms = backoff_ms(tries, client.retry_backoff_ms, client.retry_backoff_max_ms)
-                may_pass = ERRORS[e.code].retriable or e.code in retried or e.code in UNREACHABLE
-                may_pass = may_pass and e.code not in final
+                may_pass = (ERRORS[e.code].retriable or e.code in retried) and e.code not in final
                 if isinstance(e, CommitFailedError) or not may_pass or self.now_ms() + pause_ms > deadline_ms:
                     raise as_client_error(e) from e.__cause__
                 if ERRORS[e.code].refreshes_metadata or e.code in UNREACHABLE:

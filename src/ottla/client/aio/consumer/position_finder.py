@@ -25,9 +25,6 @@ from ottla.wire.apis.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 if TYPE_CHECKING:
     from ottla.client.aio.consumer.engine import ConsumerEngine
 
-COORDINATOR_ERRORS = frozenset(
-    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-)
 MEMBER_ERRORS = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 """Of KIP-848 groups: the answer is another one with the next epoch, or when the member has joined again."""
 UNREACHABLE = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
@@ -100,7 +97,7 @@ class PositionFinder:
             return
         cursor = question.cursor
         cursor.not_before_ms = self._engine.now_ms() + self._settings.client.retry_backoff_ms
-        if error.retriable or error.code in COORDINATOR_ERRORS | MEMBER_ERRORS | UNREACHABLE:
+        if error.retriable or error.code in MEMBER_ERRORS:
             self._engine.metadata.request_update()
         else:
             cursor.complain(error)
