@@ -104,6 +104,8 @@ def test_one_batch_is_written_at_once_and_several_take_their_turn() -> None:
             [part.index for part in asked.topic_data[0].partition_data] for asked in here.broker.asked(ProduceRequest)
         ]
         assert sent == [[0], [1, 2], [3], [4]]
+        # With 12 a partition joins a transaction by being written to (KIP-890).
+        assert here.broker.versions[ProduceRequest] == {11} and ProduceRequest.VERSIONS[-1] > 11
 
     run_async(scenario())
 
