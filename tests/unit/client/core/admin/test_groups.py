@@ -20,7 +20,7 @@ from ottla.client.core.admin.groups import (
 from ottla.client.core.admin.outcomes import Outcomes, admin_error
 from ottla.client.core.admin.types import GroupDescription, GroupListing, MemberDescription
 from ottla.client.core.consumer.cursors import OffsetAndMetadata
-from ottla.client.core.group.protocol import encode_assignment
+from ottla.client.core.group.protocol import encode_assignment, encode_subscription
 from ottla.client.errors import ClientError
 from ottla.wire.apis import consumer_group_describe, describe_groups
 from ottla.wire.apis.delete_groups import DeletableGroupResult, DeleteGroupsResponse
@@ -249,3 +249,31 @@ def test_offsets_are_deleted() -> None:
     assert answers[T0] is None and code_of(answers[T1]) is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     with pytest.raises(ClientError, match="group g"):
         call.read(OffsetDeleteResponse(error_code=DENIED))
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "assignment", "metadata", "partitions", "topics"),
+    [
+        ("consumer", encode_assignment([T0, T1]), encode_subscription(["t", "u"], [], -1), {T0, T1}, {"t", "u"}),
+        ("consumer", encode_assignment([T1]), b"", {T1}, set()),
+        ("consumer", b"", encode_subscription(["u"], [], -1), set(), {"u"}),
+        # What a member says of itself may be anything; the rest is shown all the same.
+        ("consumer", b"\x00", encode_subscription(["u"], [], -1), set(), set()),
+        ("consumer", encode_assignment([T0]), b"\x00", {T0}, set()),
+        ("connect", encode_assignment([T0]), encode_subscription(["t"], [], -1), set(), set()),
+    ],
+)
+def test_what_members_of_a_classic_group_say_of_themselves(
+    protocol_type: str, assignment: bytes, metadata: bytes, partitions: set[TopicPartition], topics: set[str]
+) -> None:
+    member = describe_groups.DescribedGroupMember(
+        member_id="m", client_id="c", client_host="/h", member_assignment=assignment, member_metadata=metadata
+    )
+    group = describe_groups.DescribedGroup(
+        group_id="g", group_state="Stable", protocol_type=protocol_type, protocol_data="range", members=[member]
+    )
+    call = describe_classic_groups_call()
+    assert call.build(["g", "h"], 5).groups == ["g", "h"]
+    found = call.read(describe_groups.DescribeGroupsResponse(groups=[group]))["g"]
+    shown = MemberDescription("m", None, "c", "/h", frozenset(partitions), subscribed_topics=frozenset(topics))
+    assert found == GroupDescription("g", "classic", "Stable", protocol_type, "range", (shown,))
