@@ -247,3 +247,30 @@ def test_cursors_are_found_by_their_partitions() -> None:
     assert cursors.partitions == {SECOND, THIRD} and cursors.of(SECOND) is second
     cursors.add([FIRST])
     assert cursors.of(FIRST) is not first, "who comes again knows nothing of the time before"
+
+
+def test_a_partition_that_has_just_come_has_no_place_and_nothing_in_its_way() -> None:
+    cursor = Cursor(FIRST)
+    state = {name: getattr(cursor, name) for name in Cursor.__slots__ if name not in ("classes", "chunks")}
+    assert state == {
+        "topic_partition": FIRST,
+        "stage": Stage.AWAITS_COMMITTED,
+        "position": -1,
+        "position_epoch": -1,
+        "fetch_offset": -1,
+        "fetch_epoch": -1,
+        "leader_epoch": -1,
+        "reset_timestamp": 0,
+        "error": None,
+        "error_is_told": False,
+        "is_paused": False,
+        "is_held_up": False,
+        "in_flight_to": -1,
+        "not_before_ms": 0,
+        "end_offset": -1,
+        "log_start_offset": -1,
+        "preferred_replica": -1,
+        "preferred_until_ms": 0,
+        "turn": 0,
+    }
+    assert not cursor.chunks

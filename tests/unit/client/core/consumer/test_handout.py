@@ -281,3 +281,33 @@ def test_an_answer_that_is_gone_when_it_has_been_read_takes_no_other_with_it(has
     cursor.chunks.clear()
     cursor.chunks.append(last)
     assert offsets(reader, 9) == ([0, 1, 2] if has_more else [])
+
+
+def test_a_partition_that_was_moved_before_the_iteration_stays_where_it_is() -> None:
+    reader, cursor = filled(batch(0, 3))
+    reader.handout.begin_poll()
+    records = reader.handout.take(10)
+    cursor.seek(40)
+    assert [record.offset for record in reader.handout.one_by_one(records)] == [0, 1, 2]
+    assert cursor.position == 40
+
+
+def test_records_of_a_partition_that_has_gone_are_given_all_the_same() -> None:
+    reader, _ = filled(batch(0, 3))
+    reader.handout.begin_poll()
+    records = reader.handout.take(10)
+    reader.cursors.replace([])
+    assert [record.offset for record in reader.handout.one_by_one(records)] == [0, 1, 2]
+
+
+def test_of_the_last_large_batches_some_records_are_kept() -> None:
+    reader, _ = filled()
+    sizes = [255, 256, 257, 513, 255, 256, 256, 256, 256, 256, 300]
+    start = 0
+    for size in sizes:
+        reader.answer(batch(start, size))
+        assert len(reader.handout.take(size)) == size
+        start += size
+    kept = [[record.offset for record in records] for records in reader.handout._kept]
+    assert [len(offsets) for offsets in kept] == [2, 3, 1, 1, 1, 1, 1, 2]
+    assert kept[1] == [255 + 256 + 257, 255 + 256 + 257 + 256, 255 + 256 + 257 + 512]

@@ -225,3 +225,40 @@ def test_rows_that_come_as_bytes_are_a_batch_that_takes_no_more() -> None:
     batch.succeed(10)
     assert batch.records() == [] and batch.timestamp_of(0) == NO_TIMESTAMP, "the table is no longer needed"
     assert batch.metadata(1) == RecordMetadata("t", 1, 11, NO_TIMESTAMP)
+
+
+def test_a_new_batch_was_never_sent_and_nothing_has_become_of_it() -> None:
+    batch = Batch("t", 3, (2, 1), opened_ms=5, deadline_ms=105)
+    state = {name: getattr(batch, name) for name in Batch.__slots__ if not name.startswith("_")}
+    assert state == {
+        "announced": False,
+        "attempts": 0,
+        "base_offset": -1,
+        "base_sequence": -1,
+        "callbacks": [],
+        "culprits": {},
+        "deadline_ms": 105,
+        "done": False,
+        "error": None,
+        "lane": None,
+        "log_append_time_ms": -1,
+        "longest": 0,
+        "marks": [],
+        "maybe_stored": False,
+        "opened_ms": 5,
+        "order": (2, 1),
+        "parent": None,
+        "partition": 3,
+        "parts": [],
+        "producer_epoch": -1,
+        "producer_id": -1,
+        "refused": False,
+        "reserved": 0,
+        "retry_at_ms": 0,
+        "room": 0,
+        "rows": None,
+        "topic": "t",
+        "topic_partition": TopicPartition("t", 3),
+        "values": [],
+    }
+    assert not batch.is_numbered and batch.reason is None and batch.batch is batch and batch.index_of(4) == 4

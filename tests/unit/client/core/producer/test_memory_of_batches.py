@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from typing import Any
 
 import pytest
 
 from ottla.base.types import TopicPartition
-from ottla.client.core.producer.accumulator import Accumulator
+from ottla.client.core.producer.accumulator import Accumulator, PartitionQueue
 from ottla.client.core.producer.batch import RECORD_OVERHEAD, Batch, record_size
 from ottla.client.core.producer.encoded_batch import EncodedRows
 from ottla.client.core.producer.partitioners import Backlog
@@ -367,3 +368,61 @@ def test_the_parts_of_a_batch_are_as_large_as_their_records_and_as_old_as_it() -
     assert [part.order for part in parts] == [(0, 0), (0, 1)]
     assert (batch.reserved, sum(part.reserved for part in parts)) == (0, reserved)
     assert set(box.incomplete) == {batch, *parts} and not any(part.is_numbered for part in parts)
+
+
+def test_the_next_lane_has_as_many_places_as_are_used_up_in_a_millisecond() -> None:
+    box = accumulator(batch_size=100_000, buffer_memory=1_000_000)
+    box.lanes = {}
+    add_sticky(box, now_ms=0)
+    box.open_lane("t", 0, 0)
+    now_ms, found = 0, []
+    for took_ms in (0, 0, 0, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 9):
+        lane = box.lanes["t"]
+        found.append(lane.most)
+        assert lane.opened_ms == now_ms and lane.used_up_ms is None
+        add_sticky(box, now_ms=now_ms + took_ms)
+        add_sticky(box, now_ms=now_ms + took_ms + 5)
+        assert lane.used_up_ms == now_ms + took_ms, "when it was, not when there was memory for the next one"
+        now_ms += took_ms + 7
+        box.open_lane("t", now_ms, now_ms)
+    assert found == [16, 32, 64, 128, 128, 64, 21, 42, 84, 168, 336, 672, 1024, 1024]
+    assert box.lanes["t"].most == 113
+
+
+def test_a_partition_begins_without_a_producer_and_without_batches() -> None:
+    queue = PartitionQueue(T0)
+    state = {name: getattr(queue, name) for name in PartitionQueue.__slots__}
+    assert state == {
+        "confirmed": False,
+        "in_flight": [],
+        "last_cause": "",
+        "last_done_order": (),
+        "next_sequence": 0,
+        "next_serial": 0,
+        "producer_epoch": -1,
+        "producer_id": -1,
+        "queue": deque(),
+        "topic_partition": T0,
+    }
+    queue.next_sequence, queue.confirmed, queue.last_done_order, queue.next_serial = 5, True, (3,), 4
+    queue.restart(7, 2)
+    assert (queue.producer_id, queue.producer_epoch, queue.next_sequence) == (7, 2, 0)
+    assert (queue.confirmed, queue.last_done_order) == (False, ())
+    assert queue.next_serial == 4, "batches keep their order under any producer id"
+
+
+def test_an_accumulator_begins_with_all_its_memory_and_nobody_waiting() -> None:
+    box = accumulator()
+    assert (box.batch_size, box.free_bytes, box.buffer_memory, box.waiting) == (1000, 10_000, 10_000, 0)
+    assert (box.sticky, box.lanes, box.partitions, box.busy, box.held_up_since_ms) == ({}, None, {}, {}, {})
+    assert (box.incomplete, box.earliest_deadline_ms) == ({}, None)
+
+
+def test_places_of_a_lane_that_nobody_used_have_room_for_other_records() -> None:
+    box, batch = with_lane()
+    assert batch.size == HEADER_SIZE + 20 + 16 * 20 and batch.room == 1000
+    assert add(box, 1000 - HEADER_SIZE - 20) is batch and batch.size == 1000
+    box, batch = with_lane()
+    most = (1000 - HEADER_SIZE - 20) // 20
+    assert box.extend(batch, [b"v" * 6] * 60, [6] * 60, range(0, 20 * 61, 20), 0) == most
+    assert batch.size == HEADER_SIZE + 20 + 20 * most
