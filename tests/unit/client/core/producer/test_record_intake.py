@@ -255,3 +255,71 @@ def test_a_serializer_that_fails_to_say_whether_it_waits() -> None:
         failing.waits_to_serialize(ProducerRecord("t", "v", "k"))
     with pytest.raises(ClientError, match="mine"):
         intake(key_serializer=Asking(error=ClientError("mine"))).waits_to_serialize(ProducerRecord("t", "v", "k"))
+
+
+@pytest.mark.parametrize("topic", [5, None, b"t"])
+def test_a_topic_is_a_name(topic: Any) -> None:
+    with pytest.raises(SerializationError, match=f"^INVALID_RECORD: the topic must be a name, but was {topic!r}$"):
+        intake().prepare(ProducerRecord(topic, b"x"))
+
+
+def failing_with(error: Exception) -> Any:
+    def serialize(value: object) -> bytes:
+        raise error
+
+    return serialize
+
+
+def test_whatever_a_serializer_raises_is_told_with_the_topic_and_the_field() -> None:
+    reason = KeyError("oh")
+    for field in ("key", "value"):
+        made = intake(**{f"{field}_serializer": failing_with(reason)})
+        with pytest.raises(SerializationError) as raised:
+            made.prepare(ProducerRecord("t", b"v", b"k"))
+        assert raised.value.message == f"t: the {field} could not be serialized: 'oh'"
+        assert raised.value.__cause__ is reason
+        own = ClientError("mine")
+        with pytest.raises(ClientError) as passed:
+            intake(**{f"{field}_serializer": failing_with(own)}).prepare(ProducerRecord("t", b"v", b"k"))
+        assert passed.value is own
+
+
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_what_is_no_bytes_is_refused_and_whose_fault_it_is(field: str) -> None:
+    record = ProducerRecord("t", **{field: "text"})
+    with pytest.raises(SerializationError) as raised:
+        intake().prepare(record)
+    assert raised.value.message == (
+        f"t: the {field} must be bytes or None, but was str; give the producer a {field}_serializer"
+    )
+    with pytest.raises(SerializationError) as raised:
+        intake(**{f"{field}_serializer": len}).prepare(record)
+    assert raised.value.message == f"t: the {field}_serializer must give bytes or None, but gave int"
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("serializes", [False, True])
+def test_bytes_of_any_kind_become_bytes(kind: Any, serializes: bool) -> None:
+    made = intake(key_serializer=kind, value_serializer=kind) if serializes else intake()
+    prepared = made.prepare(ProducerRecord("t", kind(b"v"), kind(b"k")))
+    assert (prepared.key, prepared.value) == (b"k", b"v")
+    assert type(prepared.key) is type(prepared.value) is bytes
+
+
+def test_an_object_is_told_the_topic_and_a_function_only_the_value() -> None:
+    class Told:
+        def serialize(self, topic: str, value: Any) -> bytes:
+            return f"{topic}/{value}".encode()
+
+    prepared = intake(key_serializer=Told(), value_serializer=str.encode).prepare(ProducerRecord("t", "v", "k"))
+    assert (prepared.key, prepared.value) == (b"t/k", b"v")
+
+
+@pytest.mark.parametrize("serializer", [None, str.encode, bytes, StringSerde()])
+def test_parts_that_can_be(serializer: Any) -> None:
+    first, second = Appending(b"1"), Appending(b"2")
+    none = {"key_serializer": None, "value_serializer": None, "partitioner": None, "interceptors": ()}
+    assert check_parts(**none) == ()
+    assert check_parts(**{**none, "key_serializer": serializer}) == ()
+    assert check_parts(**{**none, "value_serializer": serializer, "partitioner": print}) == ()
+    assert check_parts(**{**none, "interceptors": iter([first, second])}) == (first, second)
