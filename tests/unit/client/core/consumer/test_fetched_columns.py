@@ -173,6 +173,10 @@ def test_a_large_answer_is_given_in_pieces() -> None:
     assert found == [[0, 1], [2, 3], [4]]
 
 
+def test_how_much_is_decoded_at_once() -> None:
+    assert (CLAIM_BYTES, PIECE_BYTES) == (524_288, 2_097_152), "half a mebibyte, and two"
+
+
 @pytest.mark.parametrize(("size", "together"), [(CLAIM_BYTES // 4, [[0, 1, 2, 3], [4]]), (CLAIM_BYTES, [[0], [1]])])
 def test_small_answers_are_joined_and_large_ones_are_not(size: int, together: list[list[int]]) -> None:
     cursor = Cursor(PARTITION)

@@ -311,3 +311,15 @@ def test_of_the_last_large_batches_some_records_are_kept() -> None:
     kept = [[record.offset for record in records] for records in reader.handout._kept]
     assert [len(offsets) for offsets in kept] == [2, 3, 1, 1, 1, 1, 1, 2]
     assert kept[1] == [255 + 256 + 257, 255 + 256 + 257 + 256, 255 + 256 + 257 + 512]
+
+
+@pytest.mark.parametrize(("epoch", "committed"), [(-1, None), (0, 0), (3, 3)])
+def test_what_is_read_again_is_read_under_the_epochs_it_was_read_under(epoch: int, committed: int | None) -> None:
+    reader, cursor = filled(batch(0, 3, partition_leader_epoch=epoch))
+    cursor.leader_epoch = 4
+    assert offsets(reader, 1) == [0]
+    reader.handout.begin_poll()
+    assert offsets(reader, 1) == [1]
+    reader.handout.give_back()
+    assert (cursor.position, cursor.position_epoch, cursor.fetch_epoch, cursor.leader_epoch) == (1, epoch, epoch, 4)
+    assert cursor.committable() == (1, "", committed)

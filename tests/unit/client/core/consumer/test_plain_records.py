@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client.core.consumer.plain_records import MAX_VALUE_BYTES, build_values_batch, encode_values
 from ottla.client.core.producer.batch import Batch
-from ottla.records.builder import build_batch
+from ottla.records.builder import build_batch, encode_record
 from ottla.records.compression import Codec
 
 sizes = st.one_of(st.integers(0, 200), st.integers(MAX_VALUE_BYTES - 3, MAX_VALUE_BYTES - 1))
@@ -71,3 +72,26 @@ def test_long_values_are_left_to_the_builder() -> None:
     batch = Batch("t", 0, (0,), opened_ms=0, deadline_ms=0)
     batch.add((None, long, (), 1), len(long))
     assert batch.encode(Codec.NONE, None, transactional=False) == build_batch([(None, long, (), 1)])
+
+
+def test_a_value_alone_is_a_record_from_its_length_to_its_headers() -> None:
+    assert encode_values([b"ab"], [2], [(0, 7)]) == encode_record(0, 0, None, b"ab")
+    assert encode_values([b"ab"], [2], [(0, 7)], room=3) == bytes(3) + encode_record(0, 0, None, b"ab")
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 8191, 8192, 8193])
+@pytest.mark.parametrize("is_even", [True, False])
+def test_batches_end_before_at_and_after_the_numbers_that_take_one_byte_more(count: int, is_even: bool) -> None:
+    lengths = [4 if is_even else number % 3 for number in range(count)]
+    values = [bytes(length) for length in lengths]
+    marks = [(0, 5)] if count < 3 else [(0, 5), (count - 2, 9)]
+    expected = bytearray()
+    for number, value in enumerate(values):
+        expected += encode_record(number, 4 if len(marks) > 1 and number >= count - 2 else 0, None, value)
+    assert encode_values(values, lengths, marks) == expected
+
+
+@pytest.mark.parametrize(("length", "is_left"), [(4095, False), (4096, True)])
+def test_values_of_four_kibibytes_are_left_to_the_builder(length: int, is_left: bool) -> None:
+    for values in ([bytes(length)] * 2, [b"", bytes(length)], [bytes(length), b""]):
+        assert (encode_values(values, list(map(len, values)), [(0, 1)]) is None) is is_left
