@@ -11,6 +11,7 @@ from ottla.base.types import TopicPartition
 from ottla.client.core.consumer.cursors import NOBODY, Stage
 from ottla.client.core.consumer.fetch_planner import CHUNKS_MAX, PREFERRED_REPLICA_MS
 from ottla.client.core.consumer.options import LATEST
+from ottla.client.core.metadata import PartitionLeader
 from ottla.client.errors import OffsetOutOfRangeError, PartitionError
 from ottla.wire.apis.fetch import (
     EpochEndOffset,
@@ -323,3 +324,18 @@ def test_partitions_are_found_by_the_ids_that_were_asked_for() -> None:
     reader.planner.answered(calls[1], answer, 0)
     assert first.end_offset == 100 and second.end_offset == -1, "that broker was not asked about the other one"
     assert second.in_flight_to == 2 and reader.planner.brokers_in_flight == 1
+
+
+def test_the_end_of_an_empty_log_is_not_forgotten_when_another_broker_says_nothing_of_it() -> None:
+    reader = Reader()
+    (cursor,) = reader.cursors.all()
+    reader.planner.answered(reader.call(), FetchResponse(responses=[]), 0)
+    assert cursor.end_offset == -1, "nobody has said anything"
+    empty = FetchablePartitionResponse(partition_index=0, high_watermark=0)
+    reader.planner.answered(reader.call(), FetchResponse(responses=[_topic(empty)]), 0)
+    assert cursor.end_offset == 0
+    reader.metadata.learn_leader("t", 0, PartitionLeader(2, 1))
+    call = reader.call()
+    assert call.node_id == 2
+    reader.planner.answered(call, FetchResponse(responses=[]), 0)
+    assert cursor.end_offset == 0

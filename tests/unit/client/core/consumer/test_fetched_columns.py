@@ -266,3 +266,25 @@ def test_what_comes_before_damage_is_given_first() -> None:
     with pytest.raises(CorruptRecordError, match="offset 2"):
         decode_claimed(again, chosen_columns(["offset"]))
     assert len(cursor.chunks) == 2 and cursor.position == 2, "it is reached again, unless somebody seeks past it"
+
+
+def test_as_long_as_a_byte_is_left_one_more_answer_is_decoded() -> None:
+    cursor = Cursor(PARTITION)
+    cursor.seek(0)
+    overhead = len(build_batch([(None, bytes(CLAIM_BYTES - 100), (), 0)])) - (CLAIM_BYTES - 100)
+    claims = []
+    for offset in range(3):
+        batch = bytearray(build_batch([(None, bytes(CLAIM_BYTES - 1 - overhead), (), 0)]))
+        assert len(batch) == CLAIM_BYTES - 1
+        assign_offsets(batch, 0, offset, 0)
+        claims.append(ClaimedData(cursor, cursor.turn, fetched(cursor, bytes(batch), [], offset)))
+    assert decode_claimed(claims, chosen_columns(["offset"]))["offset"].to_pylist() == [0, 1]
+    assert len(cursor.chunks) == 1
+
+
+def test_an_answer_that_is_only_the_beginning_of_a_batch_is_gone_when_it_has_been_read() -> None:
+    cursor = Cursor(PARTITION)
+    cursor.seek(0)
+    chunk = fetched(cursor, build_batch([(None, b"value", (), 0)])[:-1], [], 0)
+    assert decode_claimed([ClaimedData(cursor, cursor.turn, chunk)], chosen_columns(["offset"])).num_rows == 0
+    assert cursor.position == 0 and not cursor.chunks

@@ -233,3 +233,9 @@ def test_after_the_last_batch_that_makes_sense_the_rest_is_an_error(start_offset
 def test_the_beginning_of_a_batch_is_what_the_next_answer_is_for() -> None:
     data = fetched(batch(0), batch(2)[:-1])
     assert shown(data) == [([0, 1], 2)]
+
+
+@pytest.mark.parametrize("aborted", [[(1, 4), (2, 0)], [(2, 0), (1, 4)]])
+def test_transactions_of_several_producers_are_aborted_where_they_began(aborted: list[tuple[int, int]]) -> None:
+    data = fetched(batch(0, producer_id=2), batch(2, producer_id=1), batch(4, producer_id=1), batch(6), aborted=aborted)
+    assert offsets(data) == [2, 3, 6, 7]
