@@ -259,3 +259,21 @@ def test_a_partition_of_a_topic_of_which_nothing_is_known_is_waited_for() -> Non
 def test_a_node_of_which_nothing_is_awaited_is_asked_first() -> None:
     assert least_loaded([1, 2], {1: 1}, {1}) == 2
     assert least_loaded([2, 1], {1: 1, 2: 1}, set()) == 1
+
+
+def test_the_first_failure_of_all_is_followed_by_the_first_pause() -> None:
+    cache = MetadataCache(backoff_ms=10, backoff_max_ms=100)
+    waits = []
+    for _ in range(3):
+        cache.update_failed(0)
+        waits.append(cache.next_refresh_ms())
+    assert waits == [10, 20, 40]
+
+
+def test_partitions_that_are_named_count_whatever_is_wrong_with_their_topic() -> None:
+    cache = known([0], [3])
+    response = metadata_response([1, 1], [3, 3])
+    response.topics[0].error_code = ErrorCode.LEADER_NOT_AVAILABLE
+    cache.update(response, 1)
+    assert cache.leader_of(TOPIC, 0) == cache.leader_of(TOPIC, 1) == 1
+    assert cache.next_refresh_ms() == 11

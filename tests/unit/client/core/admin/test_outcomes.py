@@ -159,3 +159,20 @@ def test_answers_in_the_order_of_the_questions_are_named() -> None:
     for error in call.answers(["a", "b", "c"], DeleteGroupsResponse()).values():
         assert error.message == "the broker was asked about 3 things and answered about 2"
         assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    ],
+)
+def test_what_is_not_there_is_looked_for_three_times_more_at_most(code: ErrorCode) -> None:
+    error = ClientError(code=code)
+    assert [tries_again(error, tries, grace=True) for tries in range(1, 6)] == [True, True, True, False, False]
+    assert not any(tries_again(error, tries, grace=False) for tries in range(1, 6))

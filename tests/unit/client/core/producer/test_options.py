@@ -88,3 +88,135 @@ def test_a_batch_is_no_larger_than_a_request() -> None:
     assert parse(max_request_size=20_000, client_id="c" * 50, transactional_id="tx").batch_size == 19_611
     assert parse(max_request_size=100).batch_size == 1
     assert parse(batch_size=0).batch_size == 0
+
+
+def test_what_holds_if_nothing_is_said() -> None:
+    found = {name: value for name, value in parse()._asdict().items() if name != "client"}
+    assert found == {
+        "acks": -1,
+        "batch_size": 720_000,
+        "linger_ms": 5,
+        "buffer_memory": 33_554_432,
+        "max_block_ms": 60_000,
+        "codec": Codec.NONE,
+        "compression_level": None,
+        "delivery_timeout_ms": 120_000,
+        "idempotent": True,
+        "max_in_flight": 5,
+        "max_request_size": 1_048_576,
+        "metadata_max_idle_ms": 300_000,
+        "retries": 2**31 - 1,
+        "transaction_timeout_ms": 60_000,
+        "transactional_id": None,
+        "ignore_keys": False,
+        "adaptive_partitioning": True,
+        "availability_timeout_ms": 0,
+    }
+
+
+@pytest.mark.parametrize(("acks", "number"), [("all", -1), ("-1", -1), (-1, -1), ("0", 0), (0, 0), ("1", 1), (1, 1)])
+def test_who_has_to_have_a_record(acks: object, number: int) -> None:
+    found = parse(acks=acks)
+    assert (found.acks, found.idempotent) == (number, number == -1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "codec", "level"),
+    [
+        ({"compression_type": "none", "compression_gzip_level": 5}, Codec.NONE, None),
+        ({"compression_type": "gzip"}, Codec.GZIP, -1),
+        ({"compression_type": "gzip", "compression_gzip_level": 1}, Codec.GZIP, 1),
+        ({"compression_type": "gzip", "compression_gzip_level": 9}, Codec.GZIP, 9),
+        ({"compression_type": "snappy"}, Codec.SNAPPY, None),
+        ({"compression_type": "lz4"}, Codec.LZ4, 9),
+        ({"compression_type": "lz4", "compression_lz4_level": 1}, Codec.LZ4, 1),
+        ({"compression_type": "lz4", "compression_lz4_level": 17}, Codec.LZ4, 17),
+        ({"compression_type": "zstd"}, Codec.ZSTD, 3),
+        ({"compression_type": "zstd", "compression_zstd_level": -131_072}, Codec.ZSTD, -131_072),
+        ({"compression_type": "zstd", "compression_zstd_level": 22}, Codec.ZSTD, 22),
+    ],
+)
+def test_each_codec_has_a_level_of_its_own(settings: dict[str, object], codec: Codec, level: int | None) -> None:
+    found = parse(**settings)
+    assert (found.codec, found.compression_level) == (codec, level)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"compression_gzip_level": 0},
+        {"compression_gzip_level": 10},
+        {"compression_lz4_level": 0},
+        {"compression_lz4_level": 18},
+        {"compression_zstd_level": -131_073},
+        {"compression_zstd_level": 23},
+        {"batch_size": -1},
+        {"buffer_memory": 0},
+        {"max_block_ms": -1},
+        {"delivery_timeout_ms": -1},
+        {"max_in_flight_requests_per_connection": 0},
+        {"max_request_size": 0},
+        {"metadata_max_idle_ms": 4999},
+        {"retries": -1},
+        {"retries": 2**31},
+        {"transaction_timeout_ms": 0},
+    ],
+)
+def test_settings_have_bounds(wrong: dict[str, object]) -> None:
+    (name,) = wrong
+    with pytest.raises(InvalidConfigError) as refusal:
+        parse(**wrong)
+    assert refusal.value.key == name.replace("_", ".")
+
+
+def test_the_smallest_values_are_taken() -> None:
+    found = parse(
+        buffer_memory=1,
+        max_block_ms=0,
+        max_in_flight_requests_per_connection=1,
+        max_request_size=1,
+        metadata_max_idle_ms=5000,
+        retries=1,
+        transaction_timeout_ms=1,
+        linger_ms=0,
+    )
+    assert (found.buffer_memory, found.max_block_ms, found.max_in_flight, found.max_request_size) == (1, 0, 1, 1)
+    assert (found.metadata_max_idle_ms, found.retries, found.transaction_timeout_ms) == (5000, 1, 1)
+    assert found.idempotent and found.linger_ms == 0
+
+
+def test_as_long_as_it_takes_is_a_hundred_years() -> None:
+    assert parse(max_block_ms=2**63 - 1).max_block_ms == 3_153_600_000_000
+    assert parse(max_block_ms=3_153_599_999_999).max_block_ms == 3_153_599_999_999
+
+
+@pytest.mark.parametrize(
+    ("settings", "needs"),
+    [
+        ({"enable_idempotence": False}, "enable.idempotence=true"),
+        ({"acks": 1}, "acks=all"),
+        ({"retries": 0}, "retries above 0"),
+        (
+            {"max_in_flight_requests_per_connection": 6},
+            "max.in.flight.requests.per.connection of at most 5",
+        ),
+    ],
+)
+def test_transactions_say_what_they_need(settings: dict[str, object], needs: str) -> None:
+    with pytest.raises(InvalidConfigError) as refusal:
+        parse(transactional_id="t", **settings)
+    assert refusal.value.message.endswith(f"transactions need {needs}")
+    assert parse(transactional_id="t").idempotent
+    if "enable_idempotence" not in settings:
+        with pytest.raises(InvalidConfigError) as refusal:
+            parse(enable_idempotence=True, **settings)
+        assert refusal.value.message.endswith(f"enable.idempotence needs {needs}")
+
+
+@pytest.mark.parametrize(("delivery_timeout_ms", "is_fine"), [(30_005, True), (30_004, False)])
+def test_there_is_time_for_one_request_at_least(delivery_timeout_ms: int, is_fine: bool) -> None:
+    if is_fine:
+        assert parse(delivery_timeout_ms=delivery_timeout_ms).delivery_timeout_ms == delivery_timeout_ms
+    else:
+        with pytest.raises(InvalidConfigError, match="which is 30005"):
+            parse(delivery_timeout_ms=delivery_timeout_ms)
