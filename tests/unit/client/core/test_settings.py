@@ -204,3 +204,44 @@ def test_every_setting_of_connections_is_found_under_its_name() -> None:
     }
     given = {"bootstrap.servers": "a:1", "bootstrap.fail.fast": True, "client.id": "me", **numbers}
     assert AdminSettings.parse(given).client == (("a:1",), True, "me", *range(11, 22))
+
+
+def test_what_holds_for_connections_if_nothing_is_said() -> None:
+    expected = (("a:1",), False, "", 30_000, 100, 1000, 50, 1000, 10_000, 30_000, 540_000, -1, -1, 300_000)
+    for kind in (ProducerSettings, ConsumerSettings, AdminSettings):
+        assert kind.parse({"bootstrap.servers": "a:1"}).client == expected
+    assert AdminSettings.parse({"bootstrap.servers": "a:1"}).api_timeout_ms == 60_000
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("request.timeout.ms", 1),
+        ("retry.backoff.ms", 0),
+        ("retry.backoff.max.ms", 0),
+        ("reconnect.backoff.ms", 0),
+        ("reconnect.backoff.max.ms", 0),
+        ("socket.connection.setup.timeout.ms", 1),
+        ("socket.connection.setup.timeout.max.ms", 1),
+        ("send.buffer.bytes", -1),
+        ("receive.buffer.bytes", -1),
+        ("metadata.max.age.ms", 0),
+        ("default.api.timeout.ms", 0),
+    ],
+)
+def test_the_least_that_can_be_asked_for(name: str, least: int) -> None:
+    assert parse_settings(ADMIN_OPTIONS, {"bootstrap.servers": "a:1", name: least})[name] == least
+    with pytest.raises(InvalidConfigError, match=f"at least {least}") as refusal:
+        parse_settings(ADMIN_OPTIONS, {"bootstrap.servers": "a:1", name: least - 1})
+    assert refusal.value.key == name
+
+
+@pytest.mark.parametrize(("idle_ms", "is_fine"), [(1, True), (0, False), (-1, True), (-2, False)])
+def test_connections_are_closed_after_some_time_or_never(idle_ms: int, is_fine: bool) -> None:
+    given = {"bootstrap.servers": "a:1", "connections.max.idle.ms": idle_ms}
+    if is_fine:
+        assert AdminSettings.parse(given).client.connection_idle_ms == idle_ms
+    else:
+        with pytest.raises(InvalidConfigError) as refusal:
+            AdminSettings.parse(given)
+        assert refusal.value.key == "connections.max.idle.ms"
