@@ -642,3 +642,31 @@ def test_a_reply_that_leaves_a_partition_out_is_no_success() -> None:
     (batch,) = world.sender.replied(request.call, {}, world.now_ms)
     assert batch.error is not None and batch.error.code is ErrorCode.UNKNOWN_SERVER_ERROR
     assert "the reply left this partition out" in str(batch.error)
+
+
+@pytest.mark.parametrize(("spare", "expected"), [(0, [2]), (-1, [1, 1])])
+def test_a_request_is_filled_to_the_last_byte(spare: int, expected: list[int]) -> None:
+    # What is around all batches, and around each: its header, the record, and the fields of its partition.
+    most = 64 + 2 * (61 + 14 + 4 + 24 + len(TOPIC))
+    world = World(2, **{"batch.size": 0, "linger.ms": 0, "max.request.size": most + spare})
+    for partition in range(2):
+        world.send(partition)
+    assert [len(call.batches) for call in world.sender.drain(world.now_ms)] == expected
+
+
+def test_the_first_producer_id_of_all_is_one_like_others() -> None:
+    world = World(**{"batch.size": 0, "linger.ms": 0})
+    world.sender.set_producer(0, 0)
+    for _ in range(3):
+        world.send()
+    world.pump()
+    world.handle(0)
+    world.reply(0)
+    world.pump()
+    world.handle(0, ErrorCode.INVALID_RECORD)
+    world.handle(0)
+    while world.reply(0):
+        pass
+    world.heal()
+    assert world.logs[0].values == [world.sent[0][0], world.sent[0][2]]
+    assert (world.sender.producer_id, world.sender.producer_epoch) == (0, 1)
