@@ -670,3 +670,46 @@ def test_the_first_producer_id_of_all_is_one_like_others() -> None:
     world.heal()
     assert world.logs[0].values == [world.sent[0][0], world.sent[0][2]]
     assert (world.sender.producer_id, world.sender.producer_epoch) == (0, 1)
+
+
+def test_what_is_due_and_waits_for_an_answer_wakes_nobody_before_its_time_is_up() -> None:
+    world = filled(7)
+    assert len(world.connections[0]) == 5
+    assert world.sender.next_wake_ms(world.now_ms) == world.receipts[1][0].deadline_ms
+
+
+def test_without_idempotence_a_number_out_of_order_is_an_error_like_others() -> None:
+    world = World(**{"batch.size": 0, "linger.ms": 0, "enable.idempotence": False})
+    world.send()
+    world.pump()
+    world.handle(0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.reply(0)
+    ((batch, _, _),) = world.receipts
+    assert batch.error is not None and batch.error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_of_what_is_in_flight_each_is_given_up_in_its_own_time_and_once() -> None:
+    world = filled(1)
+    world.now_ms += 10
+    world.send()
+    world.pump()
+    first, second = (batch for batch, _, _ in world.receipts[1:])
+    assert len(world.connections[0]) == 2
+    assert world.sender.expire(first.deadline_ms) == [first] and not second.done
+    assert world.sender.expire(second.deadline_ms - 1) == []
+    assert world.sender.expire(second.deadline_ms) == [second]
+    assert world.sender.fail_all(ClientClosedError("closed")) == []
+    assert isinstance(first.error, DeliveryTimeoutError) and isinstance(second.error, DeliveryTimeoutError)
+
+
+def test_a_record_without_a_word_of_its_own_has_that_of_its_batch() -> None:
+    world = World(**{"linger.ms": 0})
+    for _ in range(2):
+        world.send()
+    world.pump()
+    request = world.connections[0][0]
+    refused = PartitionResult(ErrorCode.INVALID_TIMESTAMP, message="bad", record_errors=((0, None),))
+    request.reply = dict.fromkeys(request.payloads, refused)
+    world.reply(0)
+    error = world.done[0].error_of(0)
+    assert error is not None and error.message.endswith("bad")

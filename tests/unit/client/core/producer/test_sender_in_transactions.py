@@ -230,3 +230,18 @@ def test_a_broker_that_has_forgotten_the_producer_is_sent_everything_under_a_new
     world.check_exactly_once()
     assert world.sender.producer_epoch == 1
     assert [batch.base_sequence for batch, _, _ in world.receipts] == [0, 0, 1, 2]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_RECORD, ErrorCode.PRODUCER_FENCED])
+def test_where_nobody_wants_to_be_told_a_fatal_error_ends_everything_all_the_same(code: ErrorCode) -> None:
+    world = World(**{"batch.size": 0, "linger.ms": 0, "transactional.id": "x"})
+    world.sender.set_producer(7, 0)
+    world.send()
+    world.send()
+    world.pump()
+    world.handle(0, code)
+    world.reply(0)
+    first, second = (batch for batch, _, _ in world.receipts)
+    assert first.error is not None and first.error.code is code
+    is_fatal = code is ErrorCode.PRODUCER_FENCED
+    assert world.sender.fatal_error is (first.error if is_fatal else None) and second.done is is_fatal
