@@ -222,8 +222,11 @@ def test_rows_that_come_as_bytes_are_a_batch_that_takes_no_more() -> None:
     batch.number(7, 2, 30)
     header = read_header(batch.encode(Codec.NONE, None, transactional=False))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, 30)
+    assert not batch.done
     batch.succeed(10)
-    assert batch.records() == [] and batch.timestamp_of(0) == NO_TIMESTAMP, "the table is no longer needed"
+    assert batch.done and batch.records() == [] and batch.timestamp_of(0) == NO_TIMESTAMP, (
+        "the table is no longer needed"
+    )
     assert batch.metadata(1) == RecordMetadata("t", 1, 11, NO_TIMESTAMP)
 
 
@@ -262,3 +265,24 @@ def test_a_new_batch_was_never_sent_and_nothing_has_become_of_it() -> None:
         "values": [],
     }
     assert not batch.is_numbered and batch.reason is None and batch.batch is batch and batch.index_of(4) == 4
+
+
+@pytest.mark.parametrize("end", ["succeed", "fail", "split"])
+def test_what_was_compressed_is_not_kept_for_longer_than_it_is_needed(end: str) -> None:
+    batch = batch_of(value(b"a" * 100))
+    assert batch.encode(Codec.GZIP, None, transactional=False) is batch._compressed
+    if end == "succeed":
+        batch.succeed(5)
+    elif end == "fail":
+        batch.fail(ClientError("no"))
+    else:
+        batch.split_into([batch_of(value(b"a"))])
+    assert batch._compressed is None and batch.done is (end != "split")
+
+
+def test_a_batch_of_nothing_is_as_large_as_its_header() -> None:
+    batch = batch_of()
+    batch.size, batch.longest = 99, 99
+    batch.repair()
+    assert (batch.size, batch.longest, batch.marks, batch.record_count) == (61, 0, [], 0)
+    assert record_size((None, None, (), 1)) == 14
