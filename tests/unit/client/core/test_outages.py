@@ -127,3 +127,16 @@ def test_lines_are_few_and_every_outage_that_lasts_is_told(steps: list[tuple[int
         assert warned_ms and now_ms - warned_ms[-1] < LONGEST_PAUSE_MS
         if now_ms - failing_since_ms[address] >= FLAPPING_MS + FIRST_PAUSE_MS:
             assert warned_ms[-1] >= failing_since_ms[address]
+
+
+def test_what_failed_in_the_millisecond_in_which_another_was_reached_is_no_cause() -> None:
+    outages = Outages("me")
+    outages.failed(A, "refused", 10)
+    outages.reached(B, 10)
+    assert outages.causes() == ""
+    outages.failed(A, "refused", 11)
+    assert outages.causes() == "a:9092: refused"
+
+
+def test_a_line_comes_after_a_second_a_minute_at_the_latest_or_ten_seconds() -> None:
+    assert (FIRST_PAUSE_MS, LONGEST_PAUSE_MS, FLAPPING_MS) == (1000, 60_000, 10_000)

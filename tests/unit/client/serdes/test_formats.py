@@ -141,3 +141,48 @@ def test_serdes_by_name() -> None:
     assert serde_named("long").serialize("t", 1) == bytes(7) + b"\x01"
     with pytest.raises(ValueError, match="no serde is called 'lnog'; known: bytes, string"):
         serde_named("lnog")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "data"),
+    [
+        ("bytes", b"\x00\xff", b"\x00\xff"),
+        ("string", "é", b"\xc3\xa9"),
+        ("short", 1, b"\x00\x01"),
+        ("integer", 1, b"\x00\x00\x00\x01"),
+        ("long", 1, b"\x00\x00\x00\x00\x00\x00\x00\x01"),
+        ("float", 1.0, b"\x3f\x80\x00\x00"),
+        ("double", 1.0, b"\x3f\xf0\x00\x00\x00\x00\x00\x00"),
+        ("json", [1, None], b"[1,null]"),
+    ],
+)
+def test_every_format_has_a_name(name: str, value: Any, data: bytes) -> None:
+    serde = serde_named(name)
+    assert serde.serialize("t", value) == data and serde.deserialize("t", data) == value
+
+
+def test_who_mistypes_a_name_is_told_all() -> None:
+    with pytest.raises(ValueError, match=r"known: bytes, string, short, integer, long, float, double, json$"):
+        serde_named("")
+
+
+@pytest.mark.parametrize(
+    ("serde", "lowest", "highest"),
+    [
+        (ShortSerde(), -(2**15), 2**15 - 1),
+        (IntegerSerde(), -(2**31), 2**31 - 1),
+        (LongSerde(), -(2**63), 2**63 - 1),
+    ],
+)
+def test_whole_numbers_have_bounds(serde: Any, lowest: int, highest: int) -> None:
+    for number in (lowest, highest):
+        assert serde.deserialize("t", serde.serialize("t", number)) == number
+    for number in (lowest - 1, highest + 1):
+        with pytest.raises(ValueError, match=f"{number} does not fit"):
+            serde.serialize("t", number)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_of_any_kind_are_bytes(kind: Any) -> None:
+    data = BytesSerde().serialize("t", kind(b"raw"))
+    assert data == b"raw" and type(data) is bytes

@@ -121,3 +121,60 @@ def test_settings_that_cannot_be(given: dict[str, object], blamed: str) -> None:
     with pytest.raises(InvalidConfigError) as found:
         ConsumerSettings.parse({"bootstrap.servers": "h:1", **given})
     assert found.value.key == blamed
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        ("topics", "pattern", "this consumer reads topics; call unsubscribe() before it is given a pattern"),
+        (
+            "topics",
+            "partitions",
+            "this consumer reads topics; call unsubscribe() before it is given partitions of its own",
+        ),
+        ("pattern", "topics", "this consumer reads a pattern; call unsubscribe() before it is given topics"),
+        (
+            "pattern",
+            "partitions",
+            "this consumer reads a pattern; call unsubscribe() before it is given partitions of its own",
+        ),
+        ("partitions", "topics", "this consumer reads partitions; call unsubscribe() before it is given topics"),
+        ("partitions", "pattern", "this consumer reads partitions; call unsubscribe() before it is given a pattern"),
+    ],
+)
+def test_who_mixes_choices_is_told_what_was_chosen_before(first: str, second: str, told: str) -> None:
+    subscription = Subscription()
+    CHOICES[first](subscription)
+    with pytest.raises(SubscriptionStateError) as refusal:
+        CHOICES[second](subscription)
+    assert refusal.value.message == told
+
+
+def test_the_same_pattern_again_changes_nothing_and_another_one_begins_anew() -> None:
+    excluded = re.compile("ab")
+    subscription = Subscription()
+    assert (subscription.topics, subscription.pattern) == (frozenset(), None)
+    subscription.subscribe_pattern(PATTERN, excluded)
+    assert (subscription.topics, subscription.pattern) == (frozenset(), PATTERN)
+    assert subscription.match([("a", False), ("ab", False)], exclude_internal=True)
+    subscription.subscribe_pattern(PATTERN, excluded)
+    assert subscription.topics == {"a"}
+    subscription.subscribe_pattern(PATTERN)
+    assert subscription.topics == frozenset()
+    assert subscription.match([("a", False)], exclude_internal=True)
+    subscription.subscribe_pattern(re.compile("^b"))
+    assert subscription.topics == frozenset() and not subscription.wants("a")
+
+
+def test_no_partitions_are_no_choice() -> None:
+    subscription = Subscription()
+    subscription.assign(iter([TopicPartition("a", 0)]))
+    assert (subscription.is_manual, subscription.uses_group, subscription.topics) == (True, False, frozenset())
+    subscription.assign([])
+    assert (subscription.is_manual, subscription.uses_group) == (False, False)
+    subscription.subscribe(["a"])
+    assert (subscription.is_manual, subscription.uses_group) == (False, True)
+    subscription.subscribe([])
+    assert (subscription.is_manual, subscription.uses_group) == (False, False)
+    with pytest.raises(SubscriptionStateError, match=r"call subscribe\(\) or assign\(\) first"):
+        subscription.check_made()
