@@ -46,7 +46,12 @@ def test_whole_numbers_have_bounds(kind: str, bits: int, where: str) -> None:
         ("boolean", [True, False], [0, 1, "no"]),
         ("null", [None], [0, ""]),
         ("float", [0.5, -LARGEST, math.inf, -math.inf], [TOO_LARGE, -TOO_LARGE, 1e300, 1]),
-        ({"type": "int", "logicalType": "date"}, [datetime.date(2024, 2, 29), 5], [1.5, datetime.time()]),
+        (
+            {"type": "int", "logicalType": "date"},
+            [datetime.date(2024, 2, 29), datetime.datetime(2024, 2, 29), 5],
+            [1.5, datetime.time()],
+        ),
+        (["null", "double"], [None, 1e300, [1e300], 2**1000], [("double", 1.0)]),
         ({"type": "int", "logicalType": "time-millis"}, [datetime.time()], [datetime.date(2024, 2, 29)]),
         ({"type": "long", "logicalType": "time-micros"}, [datetime.time()], [datetime.date(2024, 2, 29)]),
         *(
