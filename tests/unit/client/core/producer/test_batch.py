@@ -286,3 +286,28 @@ def test_a_batch_of_nothing_is_as_large_as_its_header() -> None:
     batch.repair()
     assert (batch.size, batch.longest, batch.marks, batch.record_count) == (61, 0, [], 0)
     assert record_size((None, None, (), 1)) == 14
+
+
+@pytest.mark.parametrize("with_lane", [True, False])
+def test_values_that_are_added_together_follow_those_there_are(with_lane: bool) -> None:
+    batch = batch_of(value(b"a", 7))
+    expected = [value(b"a", 7)]
+    if with_lane:
+        lane = batch.open_lane(4, 7, 5, is_timed=False)
+        assert lane is not None
+        lane.places[next(lane.numbers)] = b"l"
+        expected.append(value(b"l", 7))
+    batch.extend([b"bcd", b"ef"], [3, 2], 5 + 2 * RECORD_OVERHEAD)
+    expected += [value(b"bcd", 7), value(b"ef", 7)]
+    assert batch.records() == expected and batch.size == HEADER_SIZE + sum(map(record_size, expected))
+    assert bytes(batch.encode(Codec.NONE, None, transactional=False)) == build_batch(expected)
+
+
+def test_what_a_lane_took_outlives_an_interruption() -> None:
+    batch = batch_of(value(b"a"))
+    lane = batch.open_lane(4, 1, 5, is_timed=False)
+    assert lane is not None
+    lane.places[next(lane.numbers)] = b"l"
+    batch.repair()
+    assert batch.lane is None and lane.places == []
+    assert batch.records() == [value(b"a"), value(b"l")] and batch.size == HEADER_SIZE + 2 * (1 + RECORD_OVERHEAD)
