@@ -277,3 +277,9 @@ def test_partitions_that_are_named_count_whatever_is_wrong_with_their_topic() ->
     cache.update(response, 1)
     assert cache.leader_of(TOPIC, 0) == cache.leader_of(TOPIC, 1) == 1
     assert cache.next_refresh_ms() == 11
+
+
+def test_no_broker_has_the_number_of_a_leader_that_is_missing() -> None:
+    cache = known([0, -1], [0, 0])
+    assert [cache.leader_of(TOPIC, partition) for partition in range(3)] == [0, -1, -1]
+    assert cache.leader_of("other", 0) == -1
