@@ -151,3 +151,16 @@ def test_who_is_in_no_group_commits_nothing(group_id: str | None, auto_commit: b
 
 def test_levels_of_isolation_are_numbered_as_kafka_does() -> None:
     assert {each.name: each.value for each in Isolation} == {"READ_UNCOMMITTED": 0, "READ_COMMITTED": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("key.deserializer", "give the consumer a function, or an object, as key_deserializer="),
+        ("value.deserializer", "give the consumer a function, or an object, as value_deserializer="),
+        ("interceptor.classes", "give the consumer a list of objects as interceptors="),
+    ],
+)
+def test_what_is_a_class_in_java_is_given_otherwise(name: str, instead: str) -> None:
+    with pytest.raises(InvalidConfigError, match=instead):
+        ConsumerSettings.parse({"bootstrap.servers": "h:1", name: "a.B"})
