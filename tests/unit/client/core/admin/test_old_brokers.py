@@ -90,8 +90,7 @@ def test_what_is_asked_of_every_broker(call: Call[Any, Any], keys: list[Any]) ->
 
 def test_a_duration_is_left_out_as_kafka_leaves_it_out() -> None:
     durations = {
-        given: list_transactions_call(1, [], [], given).build([1], 1).duration_filter
-        for given in (None, 0, 1)
+        given: list_transactions_call(1, [], [], given).build([1], 1).duration_filter for given in (None, 0, 1)
     }
     assert durations == {None: -1, 0: 0, 1: 1}
 
