@@ -7,10 +7,12 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from ottla.testing import CALM, FaultProxy, NetworkFaults
+from ottla.testing import proxy as proxies
 from ottla.testing.proxy import NetworkFigures
 from tests.waiting import repeat_until
 
@@ -248,7 +250,7 @@ def test_how_long_pieces_are_held_back(sink: Sink, monkeypatch: pytest.MonkeyPat
                     left -= len(connection.recv(left))
         return sorted(pauses_s)
 
-    monkeypatch.setattr(asyncio, "sleep", recorded)
+    monkeypatch.setattr(proxies, "asyncio", SimpleNamespace(**(vars(asyncio) | {"sleep": recorded})))
     drawn = paused(NetworkFaults(delayed_share=1.0, delay_ms_max=1), 1, 50)
     assert len(drawn) == 100 and 0 <= drawn[0] < 0.0002 and 0.0008 < drawn[-1] <= 0.001
     assert paused(NetworkFaults(bytes_per_second=1000), 1, 3) == [0.001] * 6, "in each direction"

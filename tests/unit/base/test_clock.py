@@ -8,11 +8,12 @@ import pytest
 
 from ottla.base import clock
 from ottla.base.clock import ManualClock, SystemClock
+from tests.own_thread import patch_own_thread
 
 
 def test_the_machines_clocks_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock.time, "time_ns", lambda: 1_700_000_000_123_999_999)
-    monkeypatch.setattr(clock.time, "monotonic_ns", lambda: 7_000_000_005_999_999)
+    patch_own_thread(monkeypatch, clock.time, "time_ns", lambda: 1_700_000_000_123_999_999)
+    patch_own_thread(monkeypatch, clock.time, "monotonic_ns", lambda: 7_000_000_005_999_999)
     assert (SystemClock().wall_ms(), SystemClock().monotonic_ms()) == (1_700_000_000_123, 7_000_000_005)
 
 

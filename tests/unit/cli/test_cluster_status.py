@@ -17,6 +17,7 @@ from ottla.client.core.admin.types import ClusterDescription, TopicDescription
 from ottla.client.core.metadata import BrokerAddress
 from ottla.client.core.topic_info import PartitionInfo
 from tests.broker_process import BrokerProcess
+from tests.own_thread import patch_own_thread
 from tests.unit.cli.scripted import Answering
 
 
@@ -143,7 +144,7 @@ def statuses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         waits.append(seconds)
 
     monkeypatch.setattr(cluster_status, "read_status", read)
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+    patch_own_thread(monkeypatch, asyncio, "sleep", sleep)
     return waits
 
 

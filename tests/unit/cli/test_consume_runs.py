@@ -19,6 +19,7 @@ from ottla.client.aio.consumer import consumer as real
 from ottla.client.core.consumer.record import make_record_class
 from ottla.client.errors import ClientError, OffsetOutOfRangeError
 from ottla.records.batch import TimestampType
+from tests.own_thread import patch_own_thread
 from tests.waiting import run_async
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -110,7 +111,7 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> Consumer:
         loop.time = lambda: made.now  # type: ignore[method-assign]
         return loop
 
-    monkeypatch.setattr(asyncio, "get_running_loop", with_own_clock)
+    patch_own_thread(monkeypatch, asyncio, "get_running_loop", with_own_clock)
     return made
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.own_thread import patch_own_thread
+
 pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 
 from ottla.base.errors import StartError
@@ -204,7 +206,7 @@ def test_nobody_stays_connected_who_only_asks(
             calls.append((host, port))
             return reader, SimpleNamespace(write=calls.append, close=lambda: calls.append("closed"))
 
-        monkeypatch.setattr(asyncio, "open_connection", open_connection)
+        patch_own_thread(monkeypatch, asyncio, "open_connection", open_connection)
         assert await ensemble._is_serving(2181) is serves
 
     monkeypatch.setattr(ensemble, "_ANSWER_S", 60 if answer is not None else 0)

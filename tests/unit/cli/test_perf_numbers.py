@@ -28,6 +28,7 @@ from ottla.cli.perf.measuring import (
     total_line,
 )
 from ottla.client.errors import ClientError
+from tests.own_thread import patch_own_thread
 
 MB = 1_048_576
 
@@ -61,7 +62,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(time, "perf_counter", made.perf_counter)
+    patch_own_thread(monkeypatch, time, "perf_counter", made.perf_counter)
     return made
 
 

@@ -20,6 +20,7 @@ from ottla.base.types import TopicPartition
 from ottla.cli.perf import measuring
 from ottla.cli.perf.measuring import consume, latency, produce
 from ottla.client.errors import ClientError
+from tests.own_thread import patch_own_thread
 from tests.waiting import run_async
 
 MB = 1 << 20
@@ -123,8 +124,8 @@ def record(value: bytes | None, key: bytes | None = None) -> Any:
 
 
 def in_place(monkeypatch: pytest.MonkeyPatch, made: Cluster) -> Any:
-    monkeypatch.setattr(time, "perf_counter", lambda: made.now)
-    monkeypatch.setattr(asyncio, "sleep", made.sleep)
+    patch_own_thread(monkeypatch, time, "perf_counter", lambda: made.now)
+    patch_own_thread(monkeypatch, asyncio, "sleep", made.sleep)
     monkeypatch.setattr(measuring, "Producer", made.open)
     monkeypatch.setattr(measuring, "Consumer", made.open)
     return made

@@ -16,6 +16,7 @@ import pytest
 from ottla.base.errors import ErrorCode, KafkaError
 from ottla.cli import rolling_restart
 from ottla.cli.rolling_restart import restart
+from tests.own_thread import patch_own_thread
 from tests.waiting import run_async
 
 
@@ -70,7 +71,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(rolling_restart, "open_admin", open_admin)
     monkeypatch.setattr(rolling_restart, "read_status", made.look)
     monkeypatch.setattr(rolling_restart, "_POLL_S", 0.001)
-    monkeypatch.setattr(os, "kill", made.kill)
+    patch_own_thread(monkeypatch, os, "kill", made.kill)
     return made
 
 

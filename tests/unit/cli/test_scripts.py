@@ -19,6 +19,7 @@ from ottla.cli.failures import UsageError
 from ottla.cli.kafka_names import aliases, scripts, server
 from ottla.cli.kafka_names.scripts import SCRIPTS, Script, run_script
 from ottla.cli.main import COMMANDS, main
+from tests.own_thread import patch_own_thread
 
 NAMES = [
     *("kafka-topics.sh", "kafka-console-producer.sh", "kafka-console-consumer.sh", "kafka-consumer-groups.sh"),
@@ -206,7 +207,7 @@ def test_servers_are_stopped(
     name: str | None, number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     killed: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "kill", lambda process_id, with_: killed.append((process_id, with_)))
+    patch_own_thread(monkeypatch, os, "kill", lambda process_id, with_: killed.append((process_id, with_)))
     monkeypatch.setattr(server, "_running", lambda: iter([7, 8]))
     monkeypatch.delenv("SIGNAL", raising=False)
     if name is not None:

@@ -15,6 +15,7 @@ import pytest
 from ottla.base.errors import StartError
 from ottla.cli import supervised
 from ottla.cli.supervised import Program, _start_all, _SupervisedProcess, supervise
+from tests.own_thread import patch_own_thread
 from tests.waiting import in_time, run_async
 
 
@@ -59,7 +60,7 @@ class Machine:
         self.directory = directory
         self.on_start: Callable[[Process], None] = lambda process: None
         self.failure: BaseException | None = None
-        monkeypatch.setattr(asyncio, "create_subprocess_exec", self._exec)
+        patch_own_thread(monkeypatch, asyncio, "create_subprocess_exec", self._exec)
         monkeypatch.setattr(supervised, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     async def _exec(self, *command: str, stderr: Any, **options: Any) -> Process:
@@ -160,7 +161,7 @@ def watched(
         await process.start()
         await process.look_after(asyncio.Event(), restarts=restarts)
 
-    monkeypatch.setattr(asyncio, "wait_for", wait_for)
+    patch_own_thread(monkeypatch, asyncio, "wait_for", wait_for)
     machine.directory.mkdir()
     run_async(test())
     return waits

@@ -21,6 +21,7 @@ from ottla.client.aio.consumer import consumer as consumer_module
 from ottla.client.aio.producer import producer as producer_module
 from ottla.client.core.producer.batch import RecordMetadata
 from ottla.client.errors import ClientError
+from tests.own_thread import patch_own_thread
 
 PRODUCER, CONSUMER = "kafka-verifiable-producer.sh", "kafka-verifiable-consumer.sh"
 SERVER = ("--bootstrap-server", "h:1")
@@ -94,9 +95,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster()
     monkeypatch.setattr(producer_module, "Producer", made)
     monkeypatch.setattr(consumer_module, "Consumer", made)
-    monkeypatch.setattr(time, "perf_counter", lambda: made.now)
-    monkeypatch.setattr(time, "time", lambda: 1700.25)
-    monkeypatch.setattr(asyncio, "sleep", made.sleep)
+    patch_own_thread(monkeypatch, time, "perf_counter", lambda: made.now)
+    patch_own_thread(monkeypatch, time, "time", lambda: 1700.25)
+    patch_own_thread(monkeypatch, asyncio, "sleep", made.sleep)
     return made
 
 

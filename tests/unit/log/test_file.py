@@ -12,6 +12,7 @@ import pytest
 
 from ottla.log import file as log_file
 from ottla.log.file import LogFile, file_names, sync_directory
+from tests.own_thread import patch_own_thread
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ def test_files_are_no_matter_of_other_programs(file: LogFile) -> None:
 
 def test_a_directory_is_synced_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    patch_own_thread(monkeypatch, os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
     sync_directory(tmp_path)
     assert synced.count(str(tmp_path)) == 1
     (tmp_path / "f").touch()

@@ -10,6 +10,7 @@ import pytest
 from ottla.log.offset_index import OffsetIndex
 from ottla.log.time_index import TimeIndex
 from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
+from tests.own_thread import patch_own_thread
 
 ENTRY_BYTES = 34
 
@@ -21,7 +22,7 @@ def aborted(number: int) -> AbortedTransaction:
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
-    monkeypatch.setattr(os, "fdatasync", lambda fd: found.append(os.readlink(f"/proc/self/fd/{fd}")))
+    patch_own_thread(monkeypatch, os, "fdatasync", lambda fd: found.append(os.readlink(f"/proc/self/fd/{fd}")))
     return found
 
 

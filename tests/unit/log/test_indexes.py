@@ -17,6 +17,7 @@ from ottla.log.index_file import CorruptIndexError, IndexFile
 from ottla.log.offset_index import OffsetIndex
 from ottla.log.time_index import TimeIndex
 from ottla.log.transaction_index import AbortedTransaction, TransactionIndex
+from tests.own_thread import patch_own_thread
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "on_disk.json").read_text())
 BASE = 1000
@@ -277,7 +278,7 @@ class TestTxnIndex:
 def _write_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a disk that is nearly full, or with a signal in between."""
     whole = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, position: whole(fd, bytes(data[:5]), position))
+    patch_own_thread(monkeypatch, os, "pwrite", lambda fd, data, position: whole(fd, bytes(data[:5]), position))
 
 
 def test_an_index_is_written_in_parts_if_need_be(offset_index: OffsetIndex, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +305,7 @@ def test_what_the_system_takes_only_in_part_is_written_all_the_same(
     offset_index: OffsetIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, position: whole(fd, bytes(data)[:5], position))
+    patch_own_thread(monkeypatch, os, "pwrite", lambda fd, data, position: whole(fd, bytes(data)[:5], position))
     for number in range(1, 6):
         offset_index.append(BASE + number, number * 10)
         if number in (2, 5):

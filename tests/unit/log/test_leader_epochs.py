@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ottla.log.checkpoints import CheckpointError
 from ottla.log.leader_epochs import LeaderEpochs
 from ottla.log.partition_log import PartitionLog
+from tests.own_thread import patch_own_thread
 from tests.unit.log.samples import NOW_MS, append, batch, reopen
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "on_disk.json").read_text())
@@ -94,7 +95,7 @@ def test_what_another_one_knows_is_taken_over(epochs: LeaderEpochs) -> None:
 
 def test_the_file_is_made_durable_if_there_is_one(epochs: LeaderEpochs, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    patch_own_thread(monkeypatch, os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
     epochs.sync()
     assign(epochs, (0, 0))
     assert str(epochs.path) not in synced, "an assignment does not wait for the disk"

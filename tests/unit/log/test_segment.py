@@ -16,6 +16,7 @@ from ottla.log.index_file import CorruptIndexError
 from ottla.log.segment import Segment
 from ottla.log.transaction_index import AbortedTransaction
 from ottla.records.batch import HEADER_SIZE, read_header
+from tests.own_thread import patch_own_thread
 from tests.unit.log.samples import NOW_MS, batch
 
 ONE = len(batch())
@@ -323,7 +324,9 @@ def test_a_segment_is_durable_with_all_its_files(new: NewSegment, monkeypatch: p
     put(segment, 1, 2, 3)
     segment.transaction_index.append(AbortedTransaction(1, BASE, BASE + 1, BASE + 2))
     synced: set[str] = set()
-    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.add(Path(os.readlink(f"/proc/self/fd/{fd}")).suffix))
+    patch_own_thread(
+        monkeypatch, os, "fdatasync", lambda fd: synced.add(Path(os.readlink(f"/proc/self/fd/{fd}")).suffix)
+    )
     segment.sync()
     assert synced == set(SUFFIXES)
     again = opened(segment)

@@ -12,6 +12,7 @@ from ottla.base.errors import CorruptBatchError
 from ottla.log.config import LogConfig
 from ottla.log.file import LogFile
 from ottla.log.segment import Segment
+from tests.own_thread import patch_own_thread
 from tests.unit.log.samples import NOW_MS, batch
 
 ONE = len(batch())
@@ -43,7 +44,7 @@ class Reads:
             self.positions.append(position)
             return pread(fd, length, position)
 
-        monkeypatch.setattr(os, "pread", noted)
+        patch_own_thread(monkeypatch, os, "pread", noted)
 
     def are_needed(self, segment: Segment, number: int) -> bool:
         """To find the batch of this number."""

@@ -16,6 +16,7 @@ from ottla.log.config import LogConfig
 from ottla.log.partition_log import Origin, PartitionLog
 from ottla.log.segment import Segment
 from ottla.records.control import end_transaction_marker
+from tests.own_thread import patch_own_thread
 from tests.unit.log.samples import NOW_MS, TOPIC_ID, TP, MakeLog, append, batch, idempotent, read_all, reopen
 
 
@@ -183,8 +184,8 @@ def test_a_directory_is_synced_once_after_files_came_or_went(
 
 def test_a_flush_of_what_is_durable_syncs_nothing(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
-    monkeypatch.setattr(os, "fdatasync", synced.append)
-    monkeypatch.setattr(os, "fsync", synced.append)
+    patch_own_thread(monkeypatch, os, "fdatasync", synced.append)
+    patch_own_thread(monkeypatch, os, "fsync", synced.append)
     append(log, b"a", b"b", b"c")
     assert log.flush(2) == 2
     assert synced
@@ -381,6 +382,8 @@ def test_aborted_transactions_are_durable_after_a_clean_close(
     end_transaction(log, commit=False)
     log.flush()
     synced: list[str] = []
-    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).suffix))
+    patch_own_thread(
+        monkeypatch, os, "fdatasync", lambda fd: synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).suffix)
+    )
     log.close()
     assert ".txnindex" in synced

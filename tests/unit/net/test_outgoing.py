@@ -14,6 +14,7 @@ from ottla.base.types import FileSlice
 from ottla.net.channel import FileTruncatedError, PlainChannel
 from ottla.net.file_views import FileViews
 from ottla.net.outgoing import FLUSH_BYTES, JOIN_BYTES, SMALL_SLICE_BYTES, Flushed, Outgoing, Piece
+from tests.own_thread import patch_own_thread
 
 from .conftest import StoredFile
 
@@ -85,7 +86,7 @@ def test_where_sendfile_is_not_supported_the_file_is_read(
     def unsupported(*_: object) -> int:
         raise OSError(errno.EINVAL, "Invalid argument")
 
-    monkeypatch.setattr(os, "sendfile", unsupported)
+    patch_own_thread(monkeypatch, os, "sendfile", unsupported)
     outgoing = Outgoing(channel_of(sockets[0], is_peer_local=False))
     outgoing.extend([b"head", FileSlice(stored, 0, len(CONTENT)), b"tail"])
     assert flush_all(outgoing, sockets[1], len(CONTENT) + 8) == b"head" + CONTENT + b"tail"

@@ -14,6 +14,7 @@ from ottla.broker.handlers import elect_leaders
 from ottla.broker.handlers.elect_leaders import respond
 from ottla.machines.cluster.controller import ElectionAsked, ElectionKind
 from ottla.wire.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from tests.own_thread import patch_own_thread
 from tests.waiting import run_async
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -194,7 +195,7 @@ def test_new_leaders_are_waited_for_as_long_as_the_client_says(
         waited.append(timeout)
         await work
 
-    monkeypatch.setattr(elect_leaders.asyncio, "wait_for", noted)
+    patch_own_thread(monkeypatch, elect_leaders.asyncio, "wait_for", noted)
     context: Any = SimpleNamespace(broker=SimpleNamespace(controller=Controller({})))
     assert run_async(elect_leaders._delivered(context, [T0], timeout_ms)) == {}
     assert waited == [waits_s]

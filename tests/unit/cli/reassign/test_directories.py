@@ -25,6 +25,7 @@ from ottla.cli.reassign.directories import (
 )
 from ottla.cli.reassign.plan_file import ANY_DIR, PlannedPartition
 from ottla.client.core.admin.types import TopicPartitionReplica
+from tests.own_thread import patch_own_thread
 from tests.waiting import run_async
 
 A0, A1, B0 = TopicPartitionReplica("a", 0, 1), TopicPartitionReplica("a", 1, 1), TopicPartitionReplica("b", 0, 1)
@@ -79,7 +80,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         slept.append(seconds)
         await sleep(0)
 
-    monkeypatch.setattr(directories.asyncio, "sleep", note)
+    patch_own_thread(monkeypatch, directories.asyncio, "sleep", note)
     return slept
 
 

@@ -27,6 +27,7 @@ from ottla.client.core.admin.types import (
 )
 from ottla.client.core.topic_info import PartitionInfo
 from ottla.client.errors import ClientError
+from tests.own_thread import patch_own_thread
 from tests.unit.cli.scripted import Answering, Scripted
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -114,7 +115,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+    patch_own_thread(monkeypatch, asyncio, "sleep", sleep)
     return slept
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.own_thread import patch_own_thread
+
 pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 
 import pyarrow as pa
@@ -35,7 +37,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Those that were made."""
     pauses: list[float] = []
-    monkeypatch.setattr(mysql_tables.time, "sleep", pauses.append)
+    patch_own_thread(monkeypatch, mysql_tables.time, "sleep", pauses.append)
     return pauses
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.own_thread import patch_own_thread
+
 pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 
 from ottla.spark.connect import replication_slot
@@ -141,7 +143,7 @@ def test_a_slot_that_is_in_use_is_waited_for(
     connection: Any, slot: ReplicationSlot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(replication_slot.time, "sleep", pauses.append)
+    patch_own_thread(monkeypatch, replication_slot.time, "sleep", pauses.append)
     connection.answers["_peek_"] = [(3, None)]
     connection.in_use = 2
     assert slot.last_commit_end(None, 9) == (3, None)
