@@ -83,6 +83,20 @@ def test_a_call_right_after_the_connection_was_lost_fails_as_any_other(tmp_path:
     uvloop.run(in_time(run()))
 
 
+def test_calls_that_wait_for_an_answer_end_with_the_connection(tmp_path: Path) -> None:
+    async def scenario(server: StoreServer) -> None:
+        store = await ServedStore.connect(tmp_path, session_timeout_ms=LONG_MS)
+        calls = [asyncio.ensure_future(store.get("/kept")) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert store._waiting
+        calls[0].cancel()
+        await store.close()
+        with pytest.raises(StoreFailedError, match="cannot be reached"):
+            await calls[1]
+
+    served(tmp_path, scenario)
+
+
 def test_while_nobody_serves_calls_fail_and_afterwards_they_work(tmp_path: Path) -> None:
     async def run() -> None:
         server = await StoreServer.start(tmp_path)
