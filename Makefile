@@ -49,7 +49,7 @@ broker: $(STAMP) ## Run only a broker on 127.0.0.1 (PORT=9092) with its data in 
 		--override group.initial.rebalance.delay.ms=0
 
 check: lint ## Format, lint, types, layers and the fast tests: before every commit
-	$(BIN)/pytest -q -n $(JOBS) --hypothesis-profile=quick tests/unit
+	$(BIN)/pytest -q -n $(TEST_JOBS) --hypothesis-profile=quick tests/unit
 
 test: lint tools ## Everything CI runs
 	$(BIN)/pytest -n $(TEST_JOBS) --dist loadgroup tests
