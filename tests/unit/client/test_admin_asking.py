@@ -16,8 +16,9 @@ from ottla.client.core.admin.options import AdminSettings
 from ottla.client.core.admin.outcomes import Call, Outcomes, admin_error
 from ottla.client.core.metadata import BrokerAddress, PartitionLeader, TopicMetadata
 from ottla.client.errors import ClientClosedError, ClientError
-from ottla.testing.sim.loop import SimLoop
 from ottla.wire.apis.list_groups import ListGroupsRequest, ListGroupsResponse
+from tests.unit.client import loop_time
+from tests.unit.client.loop_time import now_s
 
 AWAY = KafkaError("away", code=ErrorCode.NETWORK_EXCEPTION)
 LOADING = admin_error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -111,20 +112,7 @@ Scenario = Callable[[Scene], Awaitable[None]]
 
 
 def run(scenario: Scenario, **settings: Any) -> None:
-    loop = SimLoop()  # type: ignore[abstract]
-
-    async def wrapped() -> None:
-        await scenario(Scene(**settings))
-
-    try:
-        loop.run_until_complete(loop.create_task(wrapped()))
-    finally:
-        loop.close()
-    assert loop.failures == []
-
-
-def now_s() -> float:
-    return asyncio.get_running_loop().time()
+    loop_time.run(lambda: scenario(Scene(**settings)))
 
 
 def told(outcomes: Outcomes[Any, Any]) -> dict[Any, Any]:

@@ -17,8 +17,9 @@ from ottla.client.aio.consumer import consumer as consumer_module
 from ottla.client.aio.group.runner import RebalanceStep
 from ottla.client.core.group.rebalance import Change
 from ottla.client.errors import ClientClosedError, ClientError
-from ottla.testing.sim.loop import SimLoop
 from tests.log_lines import lines_of
+from tests.unit.client import loop_time
+from tests.unit.client.loop_time import now_s
 
 FIRST = TopicPartition("t", 0)
 
@@ -81,23 +82,9 @@ class Scene:
         last_words.close()
 
 
-def now_s() -> float:
-    return round(asyncio.get_running_loop().time(), 3)
-
-
 def run(scenario: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a loop where time passes at once."""
-    loop = SimLoop()  # type: ignore[abstract]
-    monkeypatch.setattr(consumer_module, "time", SimpleNamespace(monotonic=loop.time))
-
-    async def wrapped() -> None:
-        await scenario()
-
-    try:
-        loop.run_until_complete(loop.create_task(wrapped()))
-    finally:
-        loop.close()
-    assert loop.failures == []
+    monkeypatch.setattr(consumer_module, "time", SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time()))
+    loop_time.run(scenario)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:

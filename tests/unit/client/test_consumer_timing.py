@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +19,8 @@ from ottla.client.core.consumer.options import ConsumerSettings
 from ottla.client.core.metadata import BrokerAddress, PartitionLeader, TopicMetadata
 from ottla.client.core.outages import Outages
 from ottla.client.errors import ClientClosedError, ClientError, CommitFailedError, UnassignedPartitionError
-from ottla.testing.sim.loop import SimLoop
 from tests.log_lines import lines_of
+from tests.unit.client.loop_time import now_s, run
 
 E = ErrorCode
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -107,23 +107,6 @@ class Engine(ConsumerEngine):
     @property
     def is_awake(self) -> bool:
         return self._wake.is_set()
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    loop = SimLoop()  # type: ignore[abstract]
-
-    async def wrapped() -> None:
-        await scenario()
-
-    try:
-        loop.run_until_complete(loop.create_task(wrapped()))
-    finally:
-        loop.close()
-    assert loop.failures == []
-
-
-def now_s() -> float:
-    return round(asyncio.get_running_loop().time(), 3)
 
 
 # Fetching

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -16,7 +16,6 @@ from ottla.client.core.consumer.options import ConsumerSettings
 from ottla.client.core.metadata import BrokerAddress, MetadataCache
 from ottla.client.core.outages import Outages
 from ottla.client.errors import ClusterUnreachableError
-from ottla.testing.sim.loop import SimLoop
 from ottla.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.wire.apis.metadata import (
     MetadataRequest,
@@ -26,6 +25,7 @@ from ottla.wire.apis.metadata import (
     MetadataResponseTopic,
 )
 from tests.log_lines import lines_of
+from tests.unit.client.loop_time import now_s, run
 
 E = ErrorCode
 
@@ -98,26 +98,9 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Connection, name, value, raising=False)
 
 
-def now_s() -> float:
-    return asyncio.get_running_loop().time()
-
-
 def linked(servers: Any = "a:1", outages: Any = None, **settings: Any) -> ClusterLink:
     given = ConsumerSettings.parse({"bootstrap.servers": servers, **settings}).client
     return ClusterLink(given, MetadataCache(), default_client_id="somebody", outages=outages)
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    loop = SimLoop()  # type: ignore[abstract]
-
-    async def wrapped() -> None:
-        await scenario()
-
-    try:
-        loop.run_until_complete(loop.create_task(wrapped()))
-    finally:
-        loop.close()
-    assert loop.failures == []
 
 
 def refused(code: ErrorCode = E.NETWORK_EXCEPTION, words: str = "refused") -> KafkaError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,12 +21,12 @@ from ottla.client.core.group.classic_member import PollTimer
 from ottla.client.core.group.rebalance import Change
 from ottla.client.core.metadata import MetadataCache
 from ottla.client.errors import ClientError
-from ottla.testing.sim.loop import SimLoop
 from ottla.wire.apis.heartbeat import HeartbeatRequest
 from ottla.wire.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from ottla.wire.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla.wire.apis.sync_group import SyncGroupRequest
 from tests.log_lines import lines_of
+from tests.unit.client.loop_time import run
 
 E = ErrorCode
 FIRST, SECOND, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -128,19 +128,6 @@ class Scene:
         await asyncio.sleep(seconds)
         beating.cancel()
         await asyncio.wait([beating])
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    loop = SimLoop()  # type: ignore[abstract]
-
-    async def wrapped() -> None:
-        await scenario()
-
-    try:
-        loop.run_until_complete(loop.create_task(wrapped()))
-    finally:
-        loop.close()
-    assert loop.failures == []
 
 
 BEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="m", group_instance_id=None)

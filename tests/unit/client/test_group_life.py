@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,8 +23,8 @@ from ottla.client.core.consumer.options import ConsumerSettings
 from ottla.client.core.group.classic_member import PollTimer
 from ottla.client.core.metadata import PartitionLeader, TopicMetadata
 from ottla.client.errors import ClientError, FencedInstanceError
-from ottla.testing.sim.loop import SimLoop
 from tests.log_lines import lines_of
+from tests.unit.client.loop_time import now_s, run
 
 E = ErrorCode
 FIRST = TopicPartition("t", 0)
@@ -79,23 +79,6 @@ def group_of(**settings: Any) -> tuple[Any, Protocol]:
     protocol = Protocol()
     group._protocol = protocol
     return group, protocol
-
-
-def now_s() -> float:
-    return round(asyncio.get_running_loop().time(), 3)
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    loop = SimLoop()  # type: ignore[abstract]
-
-    async def wrapped() -> None:
-        await scenario()
-
-    try:
-        loop.run_until_complete(loop.create_task(wrapped()))
-    finally:
-        loop.close()
-    assert loop.failures == []
 
 
 def test_a_group_is_joined_once_it_is_started_and_subscribed() -> None:

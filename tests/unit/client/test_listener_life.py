@@ -16,8 +16,8 @@ from ottla.client.app import listening
 from ottla.client.app.listening import Listener
 from ottla.client.core.outages import Outages
 from ottla.client.errors import ClientError, ListenerError, ProcessingError
-from ottla.testing.sim.loop import SimLoop
 from tests.log_lines import lines_of, messages_of
+from tests.unit.client.loop_time import run
 
 AWAY = KafkaError("away", code=ErrorCode.NETWORK_EXCEPTION)
 FINAL = ProcessingError("nowhere to put it", topic_partition=TopicPartition("there", 0), offset=0)
@@ -89,15 +89,6 @@ async def started(*topics: str, outages: Outages | None = None, requires_topics:
     made = listener(*topics)
     await made.start(PRODUCER, outages or Outages("app"), requires_topics=requires_topics)
     return made
-
-
-def run(scenario: Callable[[], Any]) -> None:
-    loop = SimLoop()  # type: ignore[abstract]
-    try:
-        loop.run_until_complete(loop.create_task(scenario()))
-    finally:
-        loop.close()
-    assert loop.failures == []
 
 
 def test_a_consumer_is_made_of_what_the_listener_was_given() -> None:

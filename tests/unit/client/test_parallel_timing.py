@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -26,8 +26,8 @@ from ottla.client.errors import (
     SerializationError,
 )
 from ottla.client.serdes.registry import SchemaRegistryError
-from ottla.testing.sim.loop import SimLoop
 from tests.log_lines import lines_of
+from tests.unit.client.loop_time import now_s, run
 
 from .test_parallel_consumer import PARTITION, Letters, Source, records
 
@@ -89,23 +89,6 @@ async def running(handler: Callable[[Any], object], *values: bytes, **options: A
     await task
 
 
-def now_s() -> float:
-    return round(asyncio.get_running_loop().time(), 2)
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    loop = SimLoop()  # type: ignore[abstract]
-
-    async def wrapped() -> None:
-        await scenario()
-
-    try:
-        loop.run_until_complete(loop.create_task(wrapped()))
-    finally:
-        loop.close()
-    assert loop.failures == []
-
-
 @pytest.fixture(autouse=True)
 def no_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses are as long as they may be."""
@@ -122,7 +105,8 @@ class Failing:
         self.seen: list[tuple[float, Any]] = []
 
     async def __call__(self, record: Any) -> None:
-        self.seen.append((now_s(), record.value))
+        # A retry is due at a whole millisecond, up to one before its pause is over.
+        self.seen.append((round(now_s(), 2), record.value))
         await asyncio.sleep(self.takes_s)
         if len(self.seen) <= self.times:
             raise self.error

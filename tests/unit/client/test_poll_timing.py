@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +15,8 @@ from ottla.client.aio.consumer.polls import Polls
 from ottla.client.aio.group.runner import RebalanceStep
 from ottla.client.core.group.rebalance import Change
 from ottla.client.errors import ClientClosedError, ClientError
-from ottla.testing.sim.loop import SimLoop
 from tests.log_lines import messages_of
+from tests.unit.client.loop_time import now_s, run
 
 FIRST = TopicPartition("t", 0)
 
@@ -112,23 +112,6 @@ class Scene:
             self.news.set()
 
         asyncio.get_running_loop().call_later(after_s, come)
-
-
-def now_s() -> float:
-    return round(asyncio.get_running_loop().time(), 3)
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    loop = SimLoop()  # type: ignore[abstract]
-
-    async def wrapped() -> None:
-        await scenario()
-
-    try:
-        loop.run_until_complete(loop.create_task(wrapped()))
-    finally:
-        loop.close()
-    assert loop.failures == []
 
 
 def test_a_poll_returns_what_comes_or_nothing_when_its_time_is_up() -> None:

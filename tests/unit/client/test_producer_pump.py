@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -19,7 +18,6 @@ from ottla.client.core.outages import Outages
 from ottla.client.core.producer.batch import Batch
 from ottla.client.core.producer.options import ProducerSettings
 from ottla.client.errors import ClientClosedError, ClientError, MetadataTimeoutError
-from ottla.testing.sim.loop import SimLoop
 from ottla.wire.apis.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -27,6 +25,7 @@ from ottla.wire.apis.metadata import (
     MetadataResponseTopic,
 )
 from tests.log_lines import lines_of
+from tests.unit.client.loop_time import run
 
 E = ErrorCode
 
@@ -69,21 +68,6 @@ class Engine(ProducerEngine):
             raise answer
         assert isinstance(answer, MetadataResponse)
         return answer
-
-
-def run(scenario: Callable[[], Awaitable[None]], *, failures: int = 0) -> None:
-    """In a loop where time passes at once."""
-    loop = SimLoop()  # type: ignore[abstract]
-    loop.call_soon_threadsafe = loop.call_soon  # type: ignore[method-assign]
-
-    async def wrapped() -> None:
-        await scenario()
-
-    try:
-        loop.run_until_complete(loop.create_task(wrapped()))
-    finally:
-        loop.close()
-    assert len(loop.failures) == failures
 
 
 async def rounds(count: int = 3) -> None:

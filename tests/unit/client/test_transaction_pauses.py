@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +16,8 @@ from ottla.client.core.producer.options import ProducerSettings
 from ottla.client.core.producer.transaction import ProducerTransaction
 from ottla.client.core.producer.transaction_messages import overall_error
 from ottla.client.errors import ClientError
-from ottla.testing.sim.loop import SimLoop
 from ottla.wire.apis.end_txn import EndTxnRequest, EndTxnResponse
+from tests.unit.client.loop_time import now_s, run
 
 E = ErrorCode
 
@@ -65,23 +64,6 @@ class Scene:
         return await self.transactions._ask(
             ("tx", TRANSACTION), EndTxnRequest(), EndTxnResponse, overall_error, max_version=3
         )
-
-
-def now_s() -> float:
-    return round(asyncio.get_running_loop().time(), 3)
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    loop = SimLoop()  # type: ignore[abstract]
-
-    async def wrapped() -> None:
-        await scenario()
-
-    try:
-        loop.run_until_complete(loop.create_task(wrapped()))
-    finally:
-        loop.close()
-    assert loop.failures == []
 
 
 @pytest.mark.parametrize(

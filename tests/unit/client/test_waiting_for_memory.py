@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,21 +14,7 @@ from ottla.base.errors import ErrorCode
 from ottla.client.aio.producer.send_lines import SendLines, buffer_exhausted
 from ottla.client.core.producer.options import ProducerSettings
 from ottla.client.errors import BufferExhaustedError
-from ottla.testing.sim.loop import SimLoop
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    """In a loop where time passes at once."""
-    loop = SimLoop()  # type: ignore[abstract]
-
-    async def wrapped() -> None:
-        await scenario()
-
-    try:
-        loop.run_until_complete(loop.create_task(wrapped()))
-    finally:
-        loop.close()
-    assert loop.failures == []
+from tests.unit.client.loop_time import run
 
 
 def now_ms() -> int:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.spark.sleeping_clock import SleepingClock
+
 pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
@@ -140,31 +142,16 @@ def test_a_query_that_starts_at_the_end_begins_with_an_empty_batch() -> None:
     assert ranges_of(tasks) == [("t", 0, 10, 30)]
 
 
-class Clock:
-    """Moves only when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        self.sleeps: list[float] = []
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-        self.sleeps.append(seconds)
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> SleepingClock:
+    made = SleepingClock()
     monkeypatch.setattr(stream_reader, "time", made)
     monkeypatch.setattr(stream_reader, "_IDLE_WAIT_S", 0.5)
     monkeypatch.setattr(stream_reader, "_IDLE_PAUSE_S", 0.25)
     return made
 
 
-def test_where_nothing_is_new_it_is_looked_again_for_a_while(clock: Clock) -> None:
+def test_where_nothing_is_new_it_is_looked_again_for_a_while(clock: SleepingClock) -> None:
     reader, topics = made()
     end: Offsets = {A: 10, B: 4}
     assert end_after(reader, end) == end
@@ -183,14 +170,14 @@ def test_where_nothing_is_new_it_is_looked_again_for_a_while(clock: Clock) -> No
     assert len(clock.sleeps) == 5
 
 
-def test_who_wants_what_is_there_now_waits_for_nothing(clock: Clock) -> None:
+def test_who_wants_what_is_there_now_waits_for_nothing(clock: SleepingClock) -> None:
     reader, _ = made()
     reader.prepareForTriggerAvailableNow()
     assert end_after(reader, {A: 10, B: 4}) == {A: 10, B: 4}
     assert clock.sleeps == []
 
 
-def test_who_wants_what_is_there_now_gets_it_however_little_it_is(clock: Clock) -> None:
+def test_who_wants_what_is_there_now_gets_it_however_little_it_is(clock: SleepingClock) -> None:
     reader, _ = made(minOffsetsPerTrigger="10", maxTriggerDelay="2s")
     reader.prepareForTriggerAvailableNow()
     for start, end in (({A: 8, B: 4}, {A: 10, B: 4}), ({A: 9, B: 4}, {A: 10, B: 4})):
@@ -198,7 +185,7 @@ def test_who_wants_what_is_there_now_gets_it_however_little_it_is(clock: Clock) 
 
 
 @pytest.mark.parametrize(("fewest", "is_enough"), [("3", True), ("4", True), ("5", False)])
-def test_what_is_enough_does_not_wait(clock: Clock, fewest: str, is_enough: bool) -> None:
+def test_what_is_enough_does_not_wait(clock: SleepingClock, fewest: str, is_enough: bool) -> None:
     reader, topics = made(minOffsetsPerTrigger=fewest, maxTriggerDelay="1h")
     start: Offsets = {A: 10, B: 4}
     end_after(reader, {A: 9, B: 4}, ReadMinRows(int(fewest)))

@@ -9,6 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.unit.spark.sleeping_clock import SleepingClock
+
 pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -239,21 +241,6 @@ def test_rows_are_handed_over_in_batches(monkeypatch: pytest.MonkeyPatch, slot: 
     assert [batch.num_rows for batch in batches] == [1, 1]
 
 
-class Clock:
-    """Moves only when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        self.sleeps: list[float] = []
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-        self.sleeps.append(seconds)
-
-
 @pytest.mark.parametrize(
     ("interval_ms", "sleeps"),
     [
@@ -267,7 +254,7 @@ class Clock:
 def test_how_long_an_idle_database_is_left_alone(
     slot: Slot, monkeypatch: pytest.MonkeyPatch, interval_ms: int, sleeps: list[float]
 ) -> None:
-    clock = Clock()
+    clock = SleepingClock()
     monkeypatch.setattr(change_source, "time", clock)
     monkeypatch.setattr(change_source, "_IDLE_WAIT_S", 0.25)
     reader = ChangeStreamReader(OPTIONS._replace(poll_interval_ms=interval_ms))

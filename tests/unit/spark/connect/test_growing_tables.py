@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.spark.sleeping_clock import SleepingClock
+
 pytest.importorskip("pyspark", reason="pip install 'ottla[spark]'")
 
 import pyarrow as pa
@@ -244,24 +246,9 @@ def test_times_are_compared_in_utc() -> None:
     assert _utc_text(noon.replace(tzinfo=timezone(timedelta(hours=2)))) == "2026-01-01T10:00:00.000000+00:00"
 
 
-class Clock:
-    """Moves only when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        self.sleeps: list[float] = []
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-        self.sleeps.append(seconds)
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> SleepingClock:
+    made = SleepingClock()
     monkeypatch.setattr(table_source, "time", made)
     monkeypatch.setattr(table_source, "_IDLE_WAIT_S", 0.25)
     return made
@@ -272,7 +259,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     [(0, []), (125, [0.125]), (250, [0.25]), (500, [0.25, 0.25]), (625, [0.25, 0.25, 0.125])],
 )
 def test_how_long_an_idle_table_is_left_alone(
-    reader_of: Any, clock: Clock, interval_ms: int, sleeps: list[float]
+    reader_of: Any, clock: SleepingClock, interval_ms: int, sleeps: list[float]
 ) -> None:
     server = Server([])
     reader = reader_of(server, options_of(BY_NUMBER, poll_interval_ms=interval_ms))
@@ -290,7 +277,7 @@ def test_how_long_an_idle_table_is_left_alone(
     assert clock.sleeps == sleeps
 
 
-def test_who_reads_what_is_there_waits_for_those_who_write(reader_of: Any, clock: Clock) -> None:
+def test_who_reads_what_is_there_waits_for_those_who_write(reader_of: Any, clock: SleepingClock) -> None:
     server = Server([(1, moment(1))])
     server.busy = 1
     reader = reader_of(server, options_of(BY_NUMBER))
