@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.base.errors import KafkaError
 from ottla.base.types import TopicPartition
-from ottla.client.aio.consumer.position_finder import UNREACHABLE
 from ottla.client.core.consumer.offset_requests import Membership
 from ottla.client.core.group.classic_member import ClassicMember, Verdict
 from ottla.client.core.group.protocol import GroupAssignor, choose_assignors
@@ -143,7 +142,7 @@ class ClassicGroup:
             self._granted = frozenset(partitions)
             return partitions
         except KafkaError as e:
-            if e.code not in UNREACHABLE and not e.retriable:
+            if not e.retriable:
                 raise
             await self._go_on(Verdict.FIND_COORDINATOR)
             return None
@@ -190,7 +189,7 @@ class ClassicGroup:
             try:
                 await self._beat()
             except KafkaError as e:
-                if e.code not in UNREACHABLE and not e.retriable:
+                if not e.retriable:
                     await self._runner.refused(e)
                 else:
                     self._engine.coordinator.lose()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.base.errors import KafkaError
 from ottla.base.types import TopicPartition
-from ottla.client.aio.consumer.position_finder import UNREACHABLE
 from ottla.client.core.consumer.offset_requests import Membership
 from ottla.client.core.group.classic_member import Verdict
 from ottla.client.core.group.consumer_member import ConsumerGroupMember
@@ -55,7 +54,7 @@ class ConsumerProtocolGroup:
             try:
                 await self._turn()
             except KafkaError as e:
-                if e.code not in UNREACHABLE and not e.retriable:
+                if not e.retriable:
                     await self._runner.refused(e)
                 self._engine.coordinator.lose()
                 self._member.resend(self._engine.now_ms() + self._settings.client.retry_backoff_ms)
